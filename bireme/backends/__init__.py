@@ -1,0 +1,44 @@
+"""Backends: how a Graph becomes something that runs. Third parties add one by entry point."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from bireme.backends.base import Backend, Executable
+from bireme.core.errors import InvalidArgument
+
+_loaded: dict[str, Backend] = {}
+
+
+def get_backend(name: str) -> Any:
+    """The backend of this name: `xla`, `numpy`, or one installed under `bireme.backends`."""
+    backend = _loaded.get(name)
+    if backend is None:
+        backend = _loaded[name] = _load(name)
+    return backend
+
+
+def _load(name: str) -> Backend:
+    if name == "numpy":
+        from bireme.backends.numpy_backend import NumpyBackend
+
+        return NumpyBackend()
+    if name == "xla":
+        from bireme.backends.xla_backend import XlaBackend
+
+        return XlaBackend()
+    for point in entry_points(group="bireme.backends"):
+        if point.name == name:
+            return point.load()()
+    raise InvalidArgument(
+        f"no backend named {name!r}. Installed: {', '.join(available_backends())}"
+    )
+
+
+def available_backends() -> list[str]:
+    """Names that `get_backend` accepts."""
+    return ["numpy", "xla", *(p.name for p in entry_points(group="bireme.backends"))]
+
+
+__all__ = ["Backend", "Executable", "available_backends", "get_backend"]

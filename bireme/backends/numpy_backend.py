@@ -1,0 +1,76 @@
+"""The reference backend: NumPy bodies, op by op. It is also the engine's cold tier."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from bireme.backends.base import Backend, Executable
+from bireme.core import jax_door
+from bireme.core.errors import ExecutionError
+from bireme.core.graph import Graph, Node
+from bireme.core.op import Call
+
+
+class NumpyExecutable(Executable):
+    def __init__(self, graph: Graph, nodes: list[Node], backend: NumpyBackend):
+        self.graph, self.nodes, self.backend = graph, nodes, backend
+
+    def call(self, floats: Any, ints: Any, *inputs: Any) -> list[Any]:
+        arrays = [np.asarray(i) for i in inputs]
+        with np.errstate(all="ignore"):
+            return self.graph.evaluate(arrays, floats, ints, self.backend.run_call, self.nodes)
+
+    def put(self, array: Any) -> Any:
+        return np.asarray(array)
+
+
+class NumpyBackend(Backend):
+    name = "numpy"
+
+    def compile(self, graph: Graph, nodes: list[Node], donated: tuple[int, ...]) -> Executable:
+        return NumpyExecutable(graph, nodes, self)
+
+    def run_call(self, call: Call, arrays: list[Any]) -> Any:
+        """One op; ops without a NumPy body run as a compiled program of their own, cached."""
+        if not call.op.runs_on_numpy():
+            out = _one_op(call)(*[a for a in arrays if a is not None])
+            return np.asarray(out) if call.single else [np.asarray(o) for o in out]
+        out = call.run(np, arrays)
+        if call.single:
+            return _as_type(out, call.outs[0])
+        return [_as_type(o, t) for o, t in zip(out, call.outs, strict=True)]
+
+    def run_checked(self, call: Call, arrays: list[Any]) -> Any:
+        """As run_call, and raise at the first NaN or infinity that an op makes."""
+        out = self.run_call(call, arrays)
+        for o in [out] if call.single else out:
+            if o.dtype.kind in "fc" and not np.isfinite(o).all():
+                raise ExecutionError(
+                    f"[{call.op.name}] produced NaN or infinity (first recorded at "
+                    f"{call.source}). Inputs: {call.describe_inputs()}"
+                )
+        return out
+
+
+def _as_type(out: Any, want: Any) -> np.ndarray:
+    if out.__class__ is np.ndarray and out.dtype == want.dtype.numpy:
+        return out
+    return np.asarray(out, dtype=want.dtype.numpy)
+
+
+@functools.lru_cache(maxsize=4096)
+def _one_op(call: Call) -> Any:
+    """A jitted function of the inputs that are not None."""
+    jax = jax_door.jax()
+    present = [i for i, t in enumerate(call.types) if t is not None]
+
+    def run(*given: Any) -> Any:
+        arrays: list[Any] = [None] * len(call.types)
+        for i, a in zip(present, given, strict=True):
+            arrays[i] = a
+        return call.run(jax.numpy, arrays)
+
+    return jax.jit(run)

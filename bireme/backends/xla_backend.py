@@ -1,0 +1,48 @@
+"""The default backend: the whole graph as one XLA program, on CPU, GPU or a PJRT plug-in."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from bireme.backends.base import Backend, Executable
+from bireme.core import jax_door, place
+from bireme.core.graph import Graph, Node
+
+
+class XlaExecutable(Executable):
+    def __init__(self, compiled: Any, device: Any):
+        self.compiled = compiled
+        self.call = compiled  # the C++ fast path itself: no Python frame in between
+        self._device = device
+
+    def call(self, floats: Any, ints: Any, *inputs: Any) -> list[Any]:  # type: ignore[no-redef]
+        return self.compiled(floats, ints, *inputs)
+
+    def put(self, array: Any) -> Any:
+        return jax_door.jax().device_put(array, self._device)
+
+
+class XlaBackend(Backend):
+    name = "xla"
+
+    def compile(self, graph: Graph, nodes: list[Node], donated: tuple[int, ...]) -> Executable:
+        jax = jax_door.jax()
+        jnp = jax.numpy
+
+        def program(floats: Any, ints: Any, *inputs: Any) -> list[Any]:
+            return graph.evaluate(inputs, floats, ints, lambda c, a: c.run(jnp, a), nodes)
+
+        specs = [
+            jax.ShapeDtypeStruct((graph.n_floats,), jnp.float64),
+            jax.ShapeDtypeStruct((graph.n_ints,), jnp.int64),
+            *(jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in graph.inputs),
+        ]
+        device = place.default_place().device()
+        with jax.default_device(device), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            jitted = jax.jit(
+                program, donate_argnums=tuple(i + 2 for i in donated), keep_unused=True
+            )
+            compiled = jitted.lower(*specs).compile()
+        return XlaExecutable(compiled, device)

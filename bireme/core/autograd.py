@@ -1,0 +1,366 @@
+"""Reverse-mode differentiation over what was recorded.
+
+A tensor that needs a gradient points at the node that made it; a node points at the nodes of
+its inputs (`edges`) and at the Values its rule needs (`saved`). Nodes never point at tensors
+and Values never at nodes, so there is no reference cycle, and what dies, dies at once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bireme.core.errors import AutogradError, ShapeMismatch, TypeMismatch
+from bireme.core.trace import Trace, Value, record, state
+
+if TYPE_CHECKING:
+    from bireme.core.op import Call
+    from bireme.core.tensor import Tensor
+
+
+class Overwritten(Value):
+    """A Value whose tensor was changed in place since: a gradient that still needs it raises."""
+
+    __slots__ = ()
+
+
+class Node:
+    """One recorded op on the way from leaves to a loss."""
+
+    __slots__ = ("call", "edges", "hooks", "own", "saved")
+
+    def __init__(self, call: Call, edges: tuple[Any, ...], saved: tuple[Any, ...]):
+        self.call = call
+        self.edges = edges
+        self.saved: tuple[Any, ...] | None = saved
+        self.hooks: dict[int, list[Any]] | None = None
+        self.own: Value | None = None  # what this node, if in-place, has itself overwritten
+
+    @property
+    def name(self) -> str:
+        return self.call.op.name
+
+    @property
+    def result_count(self) -> int:
+        return len(self.call.outs)
+
+    def result_type(self, index: int) -> Any:
+        return self.call.outs[index]
+
+    def apply(self, grads: list[Tensor | None], create_graph: bool) -> list[Tensor | None]:
+        """The gradients of this node's inputs, aligned with `edges`."""
+        saved = self.saved
+        if saved is None:
+            raise AutogradError(_twice(self.name))
+        call = self.call
+        for s in saved:
+            if s.__class__ is Overwritten and s is not self.own:
+                raise AutogradError(
+                    f"[{self.name}] a tensor that this op needs for its gradient was changed by "
+                    f"an in-place operation after the op was recorded at {call.source}. "
+                    "Use the out-of-place form of that operation, or clone() the tensor first"
+                )
+        needs = tuple([i for i, e in enumerate(self.edges) if e is not None])
+        present = tuple([g is not None for g in grads])
+        key = (needs, present)
+        grad_call = call.grad_calls.get(key)
+        if grad_call is None:
+            grad_call = call.op.grad_op.call_for(call, needs, present)  # type: ignore[attr-defined]
+            call.grad_calls[key] = grad_call
+        trace = state.trace
+        inputs = tuple([None if g is None else g._value for g in grads]) + saved
+        outs = record(grad_call, trace, inputs)
+        result: list[Tensor | None] = [None] * len(self.edges)
+        if create_graph and trace.tape:
+            made = _attach_outputs(grad_call, outs, self._second_order_edges(grads), inputs)
+        else:
+            made = [_Tensor(v, None) for v in outs]
+        for i, t in zip(needs, made, strict=True):
+            result[i] = t
+        return result
+
+    def _second_order_edges(self, grads: list[Tensor | None]) -> tuple[Any, ...]:
+        """Producers of the grad op's inputs: incoming gradients, saved inputs, saved results."""
+        edges = [None if g is None else g._node for g in grads]
+        single = self.call.single
+        for i in self.call.saved_at:
+            if i >= 0:
+                edges.append(self.edges[i])
+            elif not self.call.outs[-1 - i].dtype.differentiable:
+                edges.append(None)
+            else:
+                edges.append(self if single else Output(self, -1 - i))
+        return tuple(edges)
+
+    def release(self) -> None:
+        """Drop what was saved; a second backward through here raises."""
+        self.saved = None
+        self.edges = ()
+
+    @property
+    def released(self) -> bool:
+        return self.saved is None
+
+
+class Output:
+    """One result of a node that has several."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: Any, index: int):
+        self.node = node
+        self.index = index
+
+    @property
+    def released(self) -> bool:
+        return self.node.released
+
+
+class LeafNode:
+    """Where the gradient of a leaf tensor is collected."""
+
+    __slots__ = ("__weakref__", "after", "edges", "hooks", "tensor")
+    released = False
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = weakref.ref(tensor)
+        self.edges: tuple[Any, ...] = ()
+        self.hooks: dict[int, list[Any]] | None = None
+        self.after: list[Callable[..., Any]] | None = None
+
+
+def _twice(name: str) -> str:
+    return (
+        f"backward went through [{name}] a second time, but its saved values were freed by the "
+        "first backward. Pass retain_graph=True to the first backward()"
+    )
+
+
+def prune(node: Node) -> None:
+    """Keep `total = total + loss` from growing a chain of nodes step after step.
+
+    Called for scalar results only. An edge all of whose own edges were already consumed by a
+    backward cannot be differentiated any more, so it is cut.
+    """
+    for e in node.edges:
+        if e.__class__ is Node and e.saved is not None:
+            inner = [i for i in e.edges if i is not None]
+            if inner and all(i.released for i in inner):
+                e.release()
+    live = [e for e in node.edges if e is not None]
+    if all(e.released for e in live):
+        node.release()
+
+
+def attach(call: Call, trace: Trace, flat: Sequence[Any]) -> Any:
+    """Record `call` on tensors, numbers and None; returns tensors wired for gradients."""
+    inputs = tuple([x._value if x.__class__ in _tensor_types else x for x in flat])
+    outs = record(call, trace, inputs)
+    if trace.tape and call.differentiable:
+        edges = tuple([x._node if x.__class__ in _tensor_types else None for x in flat])
+        made = _attach_outputs(call, outs, edges, inputs)
+    else:
+        made = [_Tensor(v, None) for v in outs]
+    return made[0] if call.single else made
+
+
+def _attach_outputs(
+    call: Call, outs: list[Value], edges: tuple[Any, ...], inputs: tuple[Any, ...]
+) -> list[Tensor]:
+    if all(e is None for e in edges):
+        return [_Tensor(v, None) for v in outs]
+    saved = tuple([inputs[i] if i >= 0 else outs[-1 - i] for i in call.saved_at])
+    node = Node(call, edges, saved)
+    if call.single:
+        if call.scalar_out:
+            prune(node)
+        return [_Tensor(outs[0], node)]
+    return [
+        _Tensor(v, Output(node, i) if v.aval.dtype.differentiable else None)
+        for i, v in enumerate(outs)
+    ]
+
+
+def _locate(edge: Any) -> tuple[Any, int]:
+    return (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
+
+
+def run_backward(
+    roots: Sequence[Tensor],
+    root_grads: Sequence[Tensor | None],
+    retain_graph: bool,
+    create_graph: bool,
+    targets: Sequence[Any] | None = None,
+    stops: Iterable[Any] = (),
+) -> list[Tensor | None]:
+    """Push gradients from `roots` to the leaves, or to `targets` (edges) if they are given."""
+    pending: dict[Any, list[Any]] = {}
+    for root, grad in zip(roots, root_grads, strict=True):
+        if root._node is None:
+            raise AutogradError(
+                "this tensor does not need a gradient: its stop_gradient is True, or it was made "
+                "under no_grad(). Set stop_gradient=False on an input before computing it"
+            )
+        node, index = _locate(root._node)
+        if node.released:
+            raise AutogradError(_twice(node.name))
+        _add(pending, node, index, _initial_grad(root, grad))
+    order, deps = _dependencies(pending)
+    wanted: dict[Any, list[int]] = {}
+    useful: set[Any] | None = None
+    found: list[Tensor | None] = []
+    if targets is not None:
+        found = [None] * len(targets)
+        for i, t in enumerate(targets):
+            wanted.setdefault(_locate(t), []).append(i)
+        useful = _leading_to({n for n, _ in wanted}, order)
+    blocked = {_locate(s) for s in stops}
+    keep = state.trace.tape
+    state.trace.tape = create_graph
+    consumed = []
+    ready = [n for n in pending if deps[n] == 0]
+    try:
+        while ready:
+            node = ready.pop()
+            grads = pending.pop(node, None)
+            if grads is not None:
+                _run_hooks(node, grads)
+                for (n, index), places in wanted.items() if wanted else ():
+                    if n is node:
+                        for place in places:
+                            found[place] = grads[index]
+            if node.__class__ is LeafNode:
+                if targets is None and grads is not None:
+                    _accumulate(node, grads[0])
+                continue
+            passing = grads is not None and (useful is None or node in useful)
+            results = node.apply(grads, create_graph) if passing else None
+            consumed.append(node)
+            for i, edge in enumerate(node.edges):
+                if edge is None:
+                    continue
+                target, index = _locate(edge)
+                if results is not None:
+                    grad = results[i]
+                    if grad is not None and (not blocked or (target, index) not in blocked):
+                        _add(pending, target, index, grad)
+                deps[target] -= 1
+                if deps[target] == 0:
+                    ready.append(target)
+    finally:
+        state.trace.tape = keep
+    if not retain_graph:
+        for node in consumed:
+            node.release()
+    return found
+
+
+def _dependencies(roots: Iterable[Any]) -> tuple[list[Any], dict[Any, int]]:
+    """Every reachable node, and how many reachable consumers each one has."""
+    deps = dict.fromkeys(roots, 0)
+    stack = list(deps)
+    order = []
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        for e in node.edges:
+            if e is None:
+                continue
+            if e.__class__ is Output:
+                e = e.node
+            if e in deps:
+                deps[e] += 1
+            else:
+                deps[e] = 1
+                stack.append(e)
+    return order, deps
+
+
+def _leading_to(targets: set[Any], nodes: list[Any]) -> set[Any]:
+    """Those nodes from which a target can be reached: only they need to run."""
+    consumers: dict[Any, list[Any]] = {}
+    for node in nodes:
+        for e in node.edges:
+            if e is not None:
+                consumers.setdefault(_locate(e)[0], []).append(node)
+    useful: set[Any] = set()
+    stack = list(targets)
+    while stack:
+        for consumer in consumers.get(stack.pop(), ()):
+            if consumer not in useful:
+                useful.add(consumer)
+                stack.append(consumer)
+    return useful
+
+
+def _initial_grad(root: Tensor, grad: Tensor | None) -> Tensor:
+    aval = root._value.aval
+    if grad is None:
+        return _ones_like(root)
+    if grad._value.aval.shape != aval.shape:
+        raise ShapeMismatch(
+            f"[backward] the given gradient has shape {list(grad._value.aval.shape)} but the "
+            f"tensor has {list(aval.shape)}; they must be equal"
+        )
+    return grad
+
+
+def _add(pending: dict[Any, list[Any]], node: Any, index: int, grad: Tensor) -> None:
+    slots = pending.get(node)
+    if slots is None:
+        count = 1 if node.__class__ is LeafNode else node.result_count
+        slots = pending[node] = [None] * count
+    have = slots[index]
+    slots[index] = grad if have is None else _add_tensors(have, grad)
+
+
+def _run_hooks(node: Any, grads: list[Any]) -> None:
+    if node.hooks is None:
+        return
+    for index, hooks in node.hooks.items():
+        for hook in list(hooks):
+            if grads[index] is not None:
+                changed = hook(grads[index])
+                if changed is not None:
+                    grads[index] = _checked_hook_result(grads[index], changed)
+
+
+def _checked_hook_result(before: Tensor, after: Any) -> Tensor:
+    if after.__class__ not in _tensor_types:
+        raise TypeMismatch(
+            f"a gradient hook must return a Tensor or None. Received: {type(after).__name__}"
+        )
+    if after._value.aval.shape != before._value.aval.shape:
+        raise ShapeMismatch(
+            f"a gradient hook must keep the gradient's shape {before.shape}. Received: "
+            f"{after.shape}"
+        )
+    return after
+
+
+def _accumulate(leaf: LeafNode, grad: Tensor) -> None:
+    tensor = leaf.tensor()
+    if tensor is None:
+        return
+    have = tensor._grad
+    tensor._grad = grad if have is None else _add_tensors(have, grad)
+    for hook in leaf.after or ():
+        hook(tensor)
+
+
+# Filled by tensor.py and the op modules, which stand above this file.
+_tensor_types: set[type] = set()
+_Tensor: Callable[[Value, Any], Any]
+_ones_like: Callable[[Any], Any]
+_add_tensors: Callable[[Any, Any], Any]
+
+
+def bind(tensor_class: Any, tensor_types: set[type]) -> None:
+    global _Tensor, _tensor_types
+    _Tensor, _tensor_types = tensor_class, tensor_types
+
+
+def bind_ops(ones_like: Callable[[Any], Any], add: Callable[[Any, Any], Any]) -> None:
+    global _ones_like, _add_tensors
+    _ones_like, _add_tensors = ones_like, add

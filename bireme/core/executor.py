@@ -1,0 +1,263 @@
+"""Runs traces: cold tier first, compiled once a trace comes back.
+
+A trace's key is its code stream, which results are alive, and which inputs nobody else holds
+(they are donated). The first time a key is seen its graph is interpreted with NumPy; when it
+has been seen often enough for its size it is compiled, in a background thread unless asked
+otherwise, and the compiled program takes over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from bireme.backends import get_backend
+from bireme.core import config, place, stats
+from bireme.core.errors import ExecutionError, OutOfMemory, user_line
+from bireme.core.graph import Graph
+from bireme.core.trace import Trace, Value, set_runner
+
+
+class Program:
+    """One distinct trace: its graph and, once it pays, its executable."""
+
+    __slots__ = ("donated", "executable", "failed", "future", "graph", "hits", "nodes", "outputs")
+
+    def __init__(self, graph: Graph, donated: tuple[int, ...]):
+        self.graph = graph
+        self.nodes = graph.needed()
+        self.outputs = graph.outputs
+        self.donated = donated
+        self.hits = 0
+        self.executable: Any = None
+        self.future: Future[Any] | None = None
+        self.failed = False
+
+
+_programs: OrderedDict[Any, Program] = OrderedDict()
+_programs_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def _baseline() -> tuple[int, int]:
+    """Reference counts of a Value and of a buffer that only a trace holds."""
+    holder = [Value(None, None, 0, np.empty(1))]  # type: ignore[arg-type]
+    (value_count,) = map(getrefcount, holder)
+    buffers = [v.buf for v in holder]
+    (buffer_count,) = map(getrefcount, buffers)
+    return value_count, buffer_count
+
+
+_ONLY_TRACE, _ONLY_VALUE = _baseline()
+
+
+def run(trace: Trace) -> None:
+    """Execute a finished trace and give its live values their buffers."""
+    with trace.lock:
+        values, leaves = trace.values, trace.leaves
+        live = bytes([c > _ONLY_TRACE for c in map(getrefcount, values)])
+        buffers = [v.buf for v in leaves]
+        free = bytes(
+            [
+                v <= _ONLY_TRACE and b <= _ONLY_VALUE
+                for v, b in zip(map(getrefcount, leaves), map(getrefcount, buffers), strict=True)
+            ]
+        )
+        key = (tuple(trace.code), live, free, place.default_place())
+        if config.sharded:
+            key = (*key, tuple([getattr(b, "sharding", None) for b in buffers]))
+        program = _programs.get(key)
+        if program is None:
+            program = _new_program(key, trace, live, free)
+        if not program.outputs:
+            return
+        program.hits += 1
+        box: list[Any] = []
+        try:
+            _execute(program, buffers, leaves, trace, box)
+        finally:
+            # Even if Ctrl-C arrives right after the executable returned, its results are
+            # already in `box`: donated inputs are never lost.
+            if box:
+                for slot, buf in zip(program.outputs, box[0], strict=True):
+                    value = values[slot]
+                    value.buf = buf
+                    value.trace = None
+
+
+def _new_program(key: Any, trace: Trace, live: bytes, free: bytes) -> Program:
+    inputs = [v.aval for v in trace.leaves]
+    outputs = [i for i, alive in enumerate(live) if alive]
+    graph = Graph.from_code(trace.code, inputs, outputs)
+    program = Program(graph, _donations(graph, free))
+    with _programs_lock:
+        _programs[key] = program
+        while len(_programs) > config.max_programs:
+            _programs.popitem(last=False)
+    return program
+
+
+def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
+    """Inputs that nobody else holds and that have a result of their type to become."""
+    types = graph.value_types()
+    room: dict[Any, int] = {}
+    for o in graph.outputs:
+        room[types[o]] = room.get(types[o], 0) + 1
+    chosen = []
+    for i, is_free in enumerate(free):
+        t = graph.inputs[i]
+        if is_free and room.get(t, 0) > 0:
+            room[t] -= 1
+            chosen.append(i)
+    return tuple(chosen)
+
+
+def _execute(
+    program: Program, buffers: list[Any], leaves: list[Value], trace: Trace, box: list[Any]
+) -> None:
+    if program.executable is None:
+        _consider_compiling(program)
+    if program.executable is None:
+        box.append(run_cold(program.graph, program.nodes, buffers, trace.floats, trace.ints))
+        return
+    floats = np.array(trace.floats, np.float64)
+    ints = np.array(trace.ints, np.int64)
+    donated = program.donated
+    for i, buf in enumerate(buffers):
+        # A NumPy buffer that stays alive is moved to the device once, not in every step.
+        if buf.__class__ is np.ndarray and i not in donated and buf.nbytes > 1024:
+            buffers[i] = leaves[i].buf = program.executable.put(buf)
+            del buf
+    trace.leaves = []
+    leaves = []
+    arguments = (floats, ints, *buffers)
+    try:
+        box.extend(itertools.starmap(program.executable.call, (arguments,)))
+    except Exception as e:
+        raise _explained(e, program) from e
+
+
+def _explained(error: Exception, program: Program) -> Exception:
+    text = str(error)
+    first = program.nodes[0].call.source if program.nodes else "unknown"
+    last = program.nodes[-1].call.source if program.nodes else "unknown"
+    where = f"the operations recorded from {first} to {last} ({len(program.nodes)} ops)"
+    if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
+        heaviest = max(
+            program.nodes, key=lambda n: max((o.size * o.dtype.itemsize for o in n.call.outs))
+        )
+        return OutOfMemory(
+            f"the device ran out of memory while running {where}. The largest single result is "
+            f"[{heaviest.call.op.name}] {heaviest.call.outs[0]}, recorded at "
+            f"{heaviest.call.source}. Use a smaller batch, recompute, or AMP. {text[:300]}"
+        )
+    return ExecutionError(f"running {where} failed: {text[:2000]}")
+
+
+def run_cold(
+    graph: Graph, nodes: list[Any], buffers: list[Any], floats: list[float], ints: list[int]
+) -> list[Any]:
+    """Interpret the graph op by op with NumPy bodies (and cached one-op executables)."""
+    cold = get_backend("numpy")
+    leaves = [b if b.__class__ is np.ndarray else np.asarray(b) for b in buffers]
+    step = cold.run_checked if config.check_nan_inf else cold.run_call
+    with np.errstate(all="ignore"):
+        return graph.evaluate(leaves, floats, ints, step, nodes)
+
+
+def _consider_compiling(program: Program) -> None:
+    mode = config.compile_mode
+    if mode == "never" or config.forked or config.check_nan_inf or program.failed:
+        return
+    if program.future is not None:
+        if program.future.done():
+            _take_over(program)
+        return
+    immediate = mode == "always" or config.sharded or not place.default_place().is_cpu_place()
+    # A tiny trace is as fast in NumPy; a big one is worth compiling the second time it is seen.
+    if not immediate and (program.hits < 2 or program.hits * len(program.nodes) < 16):
+        return
+    job = stats.CompileJob(program.graph, user_line())
+    if mode == "auto" and not immediate:
+        program.future = _background().submit(_compile, program, job)
+    else:
+        program.executable = _compile(program, job)
+
+
+def _compile(program: Program, job: stats.CompileJob) -> Any:
+    with job:
+        return get_backend("xla").compile(program.graph, program.nodes, program.donated)
+
+
+def _take_over(program: Program) -> None:
+    future, program.future = program.future, None
+    assert future is not None  # noqa: S101 (only called with one)
+    error = future.exception()
+    if error is None:
+        program.executable = future.result()
+        return
+    program.failed = True
+    stats.warn_compile_failed(program.graph, error)
+
+
+def _background() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(1, thread_name_prefix="bireme-compile")
+    return _pool
+
+
+def wait_for_compilation() -> None:
+    """Block until every compilation in the background has finished."""
+    for program in list(_programs.values()):
+        if program.future is not None:
+            program.future.exception()
+
+
+def clear_programs() -> None:
+    """Forget every compiled program (they come back from the disk cache where it has them)."""
+    with _programs_lock:
+        _programs.clear()
+
+
+def program_count() -> int:
+    return len(_programs)
+
+
+def run_for_other_thread(trace: Trace, value: Value) -> None:
+    """Compute one value of another thread's unfinished trace from a snapshot of it.
+
+    The owner may be recording meanwhile. Its lists only grow, and an entry's code is appended
+    before its values, so a prefix is always whole. The owner recomputes the value in its own
+    flush, with the same result.
+    """
+    with trace.lock:
+        if value.buf is not None:
+            return
+        count = len(trace.values)
+        code, leaves = list(trace.code), list(trace.leaves)
+        floats, ints = list(trace.floats), list(trace.ints)
+    graph = Graph.from_code(_whole_calls(code, count), [v.aval for v in leaves], [value.slot])
+    (buf,) = run_cold(graph, graph.needed(), [v.buf for v in leaves], floats, ints)
+    value.buf = buf
+
+
+def _whole_calls(code: list[int], results: int) -> list[int]:
+    from bireme.core.aval import Aval
+    from bireme.core.op import CALLS
+
+    at = made = 0
+    while at < len(code) and made < results:
+        call = CALLS[code[at]]
+        at += 1 + sum(isinstance(t, Aval) for t in call.types)
+        made += len(call.outs)
+    return code[:at]
+
+
+set_runner(run, run_for_other_thread)

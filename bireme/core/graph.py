@@ -1,0 +1,197 @@
+"""The Graph: what every front end writes and everything else reads.
+
+A graph is a list of op calls in order. Arguments are integers, as in the recorder's trace: a
+result `i >= 0`, or the input `-1 - i`; Python numbers are `Number(kind, index)` references
+into the run-time vectors `floats` and `ints`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bireme.core.aval import FLOAT, Aval, NumberType
+from bireme.core.errors import BiremeError
+from bireme.core.op import CALLS, Call
+
+
+class Number(NamedTuple):
+    """A Python number that enters at run time: the `index`-th of `floats` or `ints`."""
+
+    kind: str
+    index: int
+
+    def __repr__(self) -> str:
+        return f"{self.kind}[{self.index}]"
+
+
+Ref = int | Number | None
+
+
+class MalformedGraph(BiremeError, ValueError):
+    """A graph that breaks one of the rules in `Graph.check`."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One op call: `args` align with `call.types`; results are numbered from `first`."""
+
+    call: Call
+    args: tuple[Ref, ...]
+    first: int
+
+    @property
+    def results(self) -> range:
+        return range(self.first, self.first + len(self.call.outs))
+
+
+@dataclass(slots=True)
+class Graph:
+    """Inputs, op calls in order, and which values are the results."""
+
+    inputs: list[Aval]
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    n_floats: int = 0
+    n_ints: int = 0
+    names: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def from_code(code: Sequence[int], inputs: list[Aval], outputs: Iterable[int]) -> Graph:
+        """The graph of a recorded trace (see trace.py for the encoding)."""
+        graph = Graph(inputs, outputs=list(outputs))
+        at = result = 0
+        while at < len(code):
+            call = CALLS[code[at]]
+            at += 1
+            args: list[Ref] = []
+            for t in call.types:
+                if t is None:
+                    args.append(None)
+                elif isinstance(t, NumberType):
+                    args.append(graph.new_number("float" if t is FLOAT else "int"))
+                else:
+                    args.append(code[at])
+                    at += 1
+            graph.nodes.append(Node(call, tuple(args), result))
+            result += len(call.outs)
+        return graph
+
+    def new_number(self, kind: str) -> Number:
+        if kind == "float":
+            self.n_floats += 1
+            return Number(kind, self.n_floats - 1)
+        self.n_ints += 1
+        return Number(kind, self.n_ints - 1)
+
+    def type_of(self, ref: int) -> Aval:
+        if ref < 0:
+            return self.inputs[-1 - ref]
+        return self.value_types()[ref]
+
+    def value_types(self) -> list[Aval]:
+        return [t for node in self.nodes for t in node.call.outs]
+
+    def needed(self) -> list[Node]:
+        """The nodes that some output depends on, in order."""
+        wanted = {o for o in self.outputs if o >= 0}
+        kept = []
+        for node in reversed(self.nodes):
+            if any(r in wanted for r in node.results):
+                kept.append(node)
+                wanted.update(a for a in node.args if isinstance(a, int) and a >= 0)
+        kept.reverse()
+        return kept
+
+    def evaluate(
+        self,
+        leaves: Sequence[Any],
+        floats: Any,
+        ints: Any,
+        run: Callable[[Call, list[Any]], Any],
+        nodes: list[Node] | None = None,
+    ) -> list[Any]:
+        """Interpret the graph with `run(call, arrays)`; buffers die at their last use."""
+        nodes = self.needed() if nodes is None else nodes
+        last: dict[int, int] = {}
+        for i, node in enumerate(nodes):
+            for a in node.args:
+                if a.__class__ is int and a >= 0:  # type: ignore[operator]
+                    last[a] = i  # type: ignore[index]
+        for o in self.outputs:
+            last.pop(o, None)
+        env: dict[int, Any] = {}
+        keep = set(self.outputs)
+        for i, node in enumerate(nodes):
+            arrays: list[Any] = []
+            for a in node.args:
+                if a.__class__ is int:
+                    arrays.append(env[a] if a >= 0 else leaves[-1 - a])  # type: ignore
+                elif a is None:
+                    arrays.append(None)
+                else:
+                    arrays.append((floats if a.kind == "float" else ints)[a.index])  # type: ignore
+            out = run(node.call, arrays)
+            if node.call.single:
+                env[node.first] = out
+            else:
+                for r, o in zip(node.results, out, strict=True):
+                    if r in last or r in keep:
+                        env[r] = o
+            for a in node.args:
+                if a.__class__ is int and last.get(a) == i:  # type: ignore[arg-type]
+                    env.pop(a, None)  # type: ignore[arg-type]
+        return [env[o] if o >= 0 else leaves[-1 - o] for o in self.outputs]
+
+    def check(self) -> None:
+        """Raise MalformedGraph unless every rule of the IR holds."""
+        types: list[Aval] = []
+        for n, node in enumerate(self.nodes):
+            call = node.call
+            if node.first != len(types):
+                raise MalformedGraph(f"node {n} ({call.op.name}): results are not in order")
+            if len(node.args) != len(call.types):
+                raise MalformedGraph(f"node {n} ({call.op.name}): wrong number of arguments")
+            for arg, want in zip(node.args, call.types, strict=True):
+                self._check_arg(n, call, arg, want, types)
+            types += call.outs
+        for o in self.outputs:
+            if not -len(self.inputs) <= o < len(types):
+                raise MalformedGraph(f"output {o} does not exist")
+
+    def _check_arg(self, n: int, call: Call, arg: Ref, want: Any, types: list[Aval]) -> None:
+        where = f"node {n} ({call.op.name})"
+        if isinstance(arg, Number):
+            count = self.n_floats if arg.kind == "float" else self.n_ints
+            if not isinstance(want, NumberType) or arg.index >= count:
+                raise MalformedGraph(f"{where}: {arg} does not fit {want}")
+        elif arg is None:
+            if want is not None:
+                raise MalformedGraph(f"{where}: an argument of type {want} is missing")
+        else:
+            if not -len(self.inputs) <= arg < len(types):
+                raise MalformedGraph(f"{where}: argument {arg} is used before it is made")
+            have = self.inputs[-1 - arg] if arg < 0 else types[arg]
+            if have is not want:
+                raise MalformedGraph(f"{where}: argument {arg} is {have}, expected {want}")
+
+    def __str__(self) -> str:
+        def show(ref: Ref) -> str:
+            if isinstance(ref, Number):
+                return repr(ref)
+            if ref is None:
+                return "None"
+            return f"%{ref}" if ref >= 0 else self.names.get(ref, f"%in{-1 - ref}")
+
+        lines = ["graph("]
+        lines += [f"  {show(-1 - i)}: {t}" for i, t in enumerate(self.inputs)]
+        lines.append(") {")
+        for node in self.nodes:
+            results = ", ".join(f"%{r}: {t}" for r, t in zip(node.results, node.call.outs, strict=True))
+            attrs = [f"{k}={v!r}" for k, v in node.call.attrs.items() if v is not None]
+            args = ", ".join([show(a) for a in node.args] + attrs)
+            lines.append(f"  {results} = {node.call.op.name}({args})")
+        lines.append(f"  return {', '.join(show(o) for o in self.outputs)}")
+        lines.append("}")
+        return "\n".join(lines)

@@ -1,0 +1,52 @@
+"""The one place that imports JAX: lazily, with the settings that Bireme needs.
+
+`import bireme` and a first small result need no JAX at all; the import happens when something
+must be compiled or inferred from a lowering.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from bireme.core import config
+
+if TYPE_CHECKING:
+    from bireme.core.op import Call
+
+_lock = threading.Lock()
+_jax: Any = None
+
+
+def jax() -> Any:
+    """The jax module, set up for 64-bit types and the on-disk compilation cache."""
+    global _jax
+    if _jax is None:
+        with _lock:
+            if _jax is None:
+                module = importlib.import_module("jax")
+                importlib.import_module("jax.numpy")
+                module.config.update("jax_enable_x64", True)
+                if config.cache_dir and not config.forked:
+                    folder = os.path.join(config.cache_dir, "xla")
+                    module.config.update("jax_compilation_cache_dir", folder)
+                    module.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+                _jax = module
+    return _jax
+
+
+def is_loaded() -> bool:
+    return _jax is not None
+
+
+def jnp() -> Any:
+    return jax().numpy
+
+
+def abstract_eval(call: Call) -> Any:
+    """Result types of a Call by abstract evaluation of its lowering."""
+    j = jax()
+    specs = [None if t is None else j.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in call.types]
+    return j.eval_shape(lambda arrays: call.run(j.numpy, arrays), specs)

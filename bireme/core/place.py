@@ -1,0 +1,141 @@
+"""Where a tensor lives: CPU, CUDA, or a plug-in chip's device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from bireme.core import jax_door
+from bireme.core.errors import InvalidArgument
+
+
+class Place:
+    """A device. `kind` is JAX's platform name."""
+
+    kind = "cpu"
+
+    def __init__(self, index: int = 0):
+        self.index = index
+
+    def get_device_id(self) -> int:
+        return self.index
+
+    def is_cpu_place(self) -> bool:
+        return self.kind == "cpu"
+
+    def is_gpu_place(self) -> bool:
+        return self.kind == "gpu"
+
+    def is_custom_place(self) -> bool:
+        return self.kind not in ("cpu", "gpu")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and (self.kind, self.index) == (other.kind, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.index))
+
+    def __repr__(self) -> str:
+        return "Place(cpu)" if self.kind == "cpu" else f"Place({self.kind}:{self.index})"
+
+    def device(self) -> Any:
+        """The JAX device of this place."""
+        try:
+            devices = jax_door.jax().devices(self.kind)
+        except RuntimeError:
+            devices = []
+        if self.index >= len(devices):
+            raise InvalidArgument(
+                f"there is no device {self!r}: {len(devices)} {self.kind} device(s) found"
+            )
+        return devices[self.index]
+
+
+class CPUPlace(Place):
+    """The host's memory."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class CUDAPlace(Place):
+    """An NVIDIA GPU."""
+
+    kind = "gpu"
+
+
+class CUDAPinnedPlace(CPUPlace):
+    """Host memory for fast copies; on this engine the same as CPUPlace."""
+
+
+class CustomPlace(Place):
+    """A device of a PJRT plug-in, by the plug-in's platform name."""
+
+    def __init__(self, kind: str, index: int = 0):
+        super().__init__(index)
+        self.kind = kind
+
+
+_default: Place | None = None
+
+
+def default_place() -> Place:
+    """The current device: the accelerator if there is one, else the CPU."""
+    global _default
+    if _default is None:
+        platform = "cpu"
+        if _accelerator_possible():
+            platform = jax_door.jax().default_backend()
+        _default = CPUPlace() if platform == "cpu" else as_place(platform)
+    return _default
+
+
+def _accelerator_possible() -> bool:
+    """Whether asking JAX could find more than a CPU; avoids importing it just to learn that."""
+    import importlib.metadata
+    import os
+
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return False
+    if jax_door.is_loaded() or "jax" in sys.modules:
+        return True
+    names = importlib.metadata.entry_points(group="jax_plugins")
+    return bool(list(names)) or importlib.util.find_spec("jax_plugins") is not None
+
+
+def set_default_place(place: Place) -> None:
+    global _default
+    place.device()
+    _default = place
+
+
+def as_place(spec: Any) -> Place:
+    """A Place from a Place or a name such as 'cpu', 'gpu', 'gpu:1', 'my_chip:0'."""
+    if isinstance(spec, Place):
+        return spec
+    if isinstance(spec, str):
+        name, _, number = spec.lower().partition(":")
+        if number and not number.isdigit():
+            raise InvalidArgument(f"the device number must be an integer. Received: {spec!r}")
+        index = int(number or 0)
+        if name == "cpu":
+            return CPUPlace()
+        if name in ("gpu", "cuda"):
+            return CUDAPlace(index)
+        return CustomPlace(name, index)
+    raise InvalidArgument(
+        f"a device is a Place or a name such as 'cpu' or 'gpu:0'. Received: {spec!r}"
+    )
+
+
+def place_of(buf: Any) -> Place:
+    """The place of a buffer; a pending result is on the current device."""
+    if buf is None:
+        return default_place()
+    devices = getattr(buf, "devices", None)
+    if devices is None:
+        return CPUPlace()
+    device = next(iter(devices()))
+    if device.platform == "cpu":
+        return CPUPlace()
+    return as_place(f"{device.platform}:{device.id}")

@@ -1,0 +1,132 @@
+"""What the engine did and why: compile counts, reasons, and a warning when it keeps happening."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bireme.core.graph import Graph
+
+# One line compiling this many different programs gets a warning, once.
+RECOMPILE_WARNING_AFTER = 12
+
+
+class RecompileWarning(UserWarning):
+    """A line of user code keeps producing new programs."""
+
+
+@dataclass
+class CompileEvent:
+    """One compilation: where it was triggered, how large, how long, and why it was needed."""
+
+    line: str
+    ops: int
+    seconds: float
+    reason: str
+
+
+@dataclass
+class _Statistics:
+    events: list[CompileEvent] = field(default_factory=list)
+    by_line: dict[str, list[Graph]] = field(default_factory=dict)
+    started: int = 0
+
+
+statistics = _Statistics()
+
+
+class CompileJob:
+    """Times one compilation and explains it by the nearest earlier one from the same line."""
+
+    def __init__(self, graph: Graph, line: str):
+        self.graph = graph
+        self.line = line
+        earlier = statistics.by_line.setdefault(line, [])
+        self.reason = explain(graph, earlier)
+        earlier.append(graph)
+        statistics.started += 1
+        if len(earlier) == RECOMPILE_WARNING_AFTER:
+            warnings.warn(
+                f"{line} has now compiled {len(earlier)} different programs; the last one "
+                f"because {self.reason}. Keep shapes and structure the same from step to step "
+                "(pad or bucket inputs), or see bireme.profiler.compile_events()",
+                RecompileWarning,
+                stacklevel=2,
+            )
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *exc: Any) -> None:
+        seconds = time.perf_counter() - self.start
+        statistics.events.append(
+            CompileEvent(self.line, len(self.graph.nodes), seconds, self.reason)
+        )
+
+
+def explain(graph: Graph, earlier: list[Graph]) -> str:
+    """Why `graph` is not one of `earlier`, in the user's terms."""
+    if not earlier:
+        return "this line runs for the first time"
+    near = max(earlier, key=lambda g: _common_prefix(g, graph))
+    n = _common_prefix(near, graph)
+    if n == len(graph.nodes) == len(near.nodes):
+        return "other results are kept alive (or other inputs dropped) than before"
+    if n >= len(graph.nodes) or n >= len(near.nodes):
+        return f"{len(graph.nodes)} operations were recorded instead of {len(near.nodes)}"
+    before, now = near.nodes[n].call, graph.nodes[n].call
+    if before.op is not now.op:
+        return f"operation {n} is {now.op.name} instead of {before.op.name}, at {now.source}"
+    for name, was, is_ in zip(now.input_names(), before.types, now.types, strict=False):
+        if was is not is_:
+            return f"input '{name}' of {now.op.name} is {is_} instead of {was}, at {now.source}"
+    for name, is_ in now.attrs.items():
+        if before.attrs.get(name) != is_:
+            return (
+                f"attribute '{name}' of {now.op.name} is {is_!r} instead of "
+                f"{before.attrs.get(name)!r}, at {now.source}"
+            )
+    return f"operation {n} ({now.op.name}) takes other operands, at {now.source}"
+
+
+def _common_prefix(a: Graph, b: Graph) -> int:
+    n = 0
+    for x, y in zip(a.nodes, b.nodes, strict=False):
+        if x.call is not y.call or x.args != y.args:
+            return n
+        n += 1
+    return n
+
+
+def warn_compile_failed(graph: Graph, error: BaseException) -> None:
+    warnings.warn(
+        f"compiling a program of {len(graph.nodes)} operations failed and it keeps running in "
+        f"the NumPy tier: {type(error).__name__}: {str(error)[:500]}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def compile_count() -> int:
+    """How many programs have been handed to the compiler so far in this process."""
+    return statistics.started
+
+
+def compile_events() -> list[CompileEvent]:
+    """Every finished compilation with its reason."""
+    return list(statistics.events)
+
+
+@contextmanager
+def count_compiles() -> Iterator[list[int]]:
+    """Count the compilations inside a `with` block; the list's one element is the count."""
+    counter = [0]
+    before = statistics.started
+    try:
+        yield counter
+    finally:
+        counter[0] = statistics.started - before

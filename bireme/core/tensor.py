@@ -1,0 +1,474 @@
+"""Tensor: what users hold. A thin handle on a Value, plus its place in the autograd graph.
+
+Operators and most methods are attached from the op modules (`bireme.ops`); this file has what
+belongs to the handle itself: reading, gradients, naming, conversion.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.core import autograd, place
+from bireme.core import dtype as dt
+from bireme.core.aval import aval_of
+from bireme.core.dtype import DType
+from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, TypeMismatch
+from bireme.core.op import TENSOR_TYPES
+from bireme.core.trace import Value, materialize
+
+_names = itertools.count()
+
+
+class Size(list):
+    """A tensor's shape: a list that prints as one."""
+
+    def numel(self) -> int:
+        return int(np.prod(self)) if self else 1
+
+
+class Tensor:
+    """A multi-dimensional array that records what is done to it.
+
+    Make one with `paddle.to_tensor`, `paddle.zeros` …; the contents are computed when someone
+    looks (`numpy()`, `item()`, `print`, `bool`) or at the end of a training step.
+    """
+
+    # Class-level defaults keep construction at two assignments.
+    _grad: Tensor | None = None
+    _view: Any = None
+    _views: Any = None
+    _name: str | None = None
+    persistable: bool = False
+    _retains_grad: bool = False
+    __array_priority__ = 100
+
+    def __init__(self, value: Any = None, node: Any = None):
+        if value.__class__ is Value or value.__class__ is autograd.Overwritten:
+            self._value: Value = value
+            self._node: Any = node
+        else:  # the user's constructor: paddle.Tensor(data)
+            made = _from_data(value)
+            self._value, self._node = made._value, None
+
+    # --- what it is -----------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._value.aval.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self._value.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self._value.aval.ndim
+
+    def dim(self) -> int:
+        return self._value.aval.ndim
+
+    ndimension = dim
+    rank_ = None
+
+    @property
+    def size(self) -> int:
+        return self._value.aval.size
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def place(self) -> place.Place:
+        return place.place_of(self._value.buf)
+
+    @property
+    def name(self) -> str:
+        if self._name is None:
+            self._name = f"generated_tensor_{next(_names)}"
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._name = value
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeMismatch("len() of a 0-d tensor; use .item() to read its value")
+        return self._value.aval.shape[0]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # --- reading: these run what was recorded ---------------------------------------------
+
+    def _array(self) -> Any:
+        """The buffer behind this tensor, computed if need be; a NumPy or a JAX array."""
+        value = self._value
+        if value.buf is None:
+            materialize(value)
+        return value.buf
+
+    def numpy(self, *args: Any) -> np.ndarray:
+        """The contents as a NumPy array of its own: changing it does not change the tensor."""
+        return np.array(self._array())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def item(self, *index: int) -> Any:
+        """The single element as a Python number."""
+        array = np.asarray(self._array())
+        if index:
+            return array.item(*index)
+        if array.size != 1:
+            raise InvalidArgument(
+                f"[item] only a tensor with one element can become a number. Received: shape "
+                f"{self.shape}; give the position, as in x.item(0), or use x.tolist()"
+            )
+        return array.item()
+
+    def tolist(self) -> Any:
+        return np.asarray(self._array()).tolist()
+
+    def _scalar(self, what: str) -> Any:
+        array = np.asarray(self._array())
+        if array.size != 1:
+            raise InvalidArgument(
+                f"only a tensor with one element can become a Python {what}. Received: shape "
+                f"{self.shape}; reduce it first, for example with .any(), .all() or .sum()"
+            )
+        return array.reshape(()).item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        value = self._scalar("index")
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeMismatch(
+                f"only an integer tensor can be used as an index. Received: dtype {self.dtype.name}"
+            )
+        return value
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._array().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array().__dlpack_device__()
+
+    def __reduce__(self) -> Any:
+        return (_rebuild, (type(self), self.numpy(), self.stop_gradient, self._name))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if self._node is not None and not self.is_leaf:
+            raise AutogradError(
+                "only leaf tensors can be deep-copied, not results of recorded operations; "
+                "use x.detach().clone()"
+            )
+        import copy
+
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(
+            {
+                k: copy.deepcopy(v, memo)
+                for k, v in self.__dict__.items()
+                if k not in ("_value", "_node", "_view", "_views", "_name")
+            }
+        )
+        buf = self._array()
+        made._value = Value(self._value.aval, None, 0, buf)
+        made._node = None
+        made.stop_gradient = self.stop_gradient
+        return made
+
+    def __repr__(self) -> str:
+        from bireme.core.printing import format_tensor
+
+        return format_tensor(self)
+
+    __str__ = __repr__
+
+    # --- gradients ------------------------------------------------------------------------
+
+    @property
+    def stop_gradient(self) -> bool:
+        return self._node is None
+
+    @stop_gradient.setter
+    def stop_gradient(self, stop: bool) -> None:
+        if stop:
+            self._node = None
+        elif self._node is None:
+            if not self.dtype.differentiable:
+                raise TypeMismatch(
+                    f"only floating and complex tensors can need a gradient. Received: dtype "
+                    f"{self.dtype.name}; cast it first with .astype('float32')"
+                )
+            self._node = autograd.LeafNode(self)
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, needed: bool) -> None:
+        self.stop_gradient = not needed
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._node is None or self._node.__class__ is autograd.LeafNode
+
+    @property
+    def grad(self) -> Tensor | None:
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeMismatch(
+                    f"grad must be a Tensor or None. Received: {type(value).__name__}"
+                )
+            if value._value.aval.shape != self._value.aval.shape:
+                raise InvalidArgument(
+                    f"grad must have the tensor's shape {self.shape}. Received: {value.shape}"
+                )
+        self._grad = value
+
+    @property
+    def gradient_(self) -> Any:
+        return None if self._grad is None else self._grad.numpy()
+
+    def gradient(self) -> np.ndarray | None:
+        return None if self._grad is None else self._grad.numpy()
+
+    def backward(self, grad_tensor: Tensor | None = None, retain_graph: bool = False, *,
+                 dump_backward_graph_path: str | None = None) -> None:  # fmt: skip
+        """Compute the gradient of this tensor by every leaf that it depends on."""
+        if dump_backward_graph_path is not None:
+            raise InvalidArgument(
+                "[backward] dump_backward_graph_path is not supported; print the recorded graph "
+                "with bireme.profiler instead"
+            )
+        autograd.run_backward([self], [grad_tensor], retain_graph, False)
+
+    def clear_gradient(self, set_to_zero: bool = True) -> None:
+        if self._grad is not None and set_to_zero:
+            self._grad = _zeros_like(self._grad)
+        else:
+            self._grad = None
+
+    clear_grad = clear_gradient
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+        """Call `hook(grad)` when this tensor's gradient is ready; it may return another one."""
+        if self._node is None:
+            raise AutogradError(
+                "cannot register a hook on a tensor that needs no gradient (stop_gradient=True)"
+            )
+        node, index = autograd._locate(self._node)
+        if node.hooks is None:
+            node.hooks = {}
+        hooks = node.hooks.setdefault(index, [])
+        hooks.append(hook)
+        return HookHandle(hooks, hook)
+
+    def retain_grads(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad` after backward."""
+        if self.is_leaf or self._retains_grad:
+            return
+        import weakref
+
+        self._retains_grad = True
+        me = weakref.ref(self)
+
+        def keep(grad: Tensor) -> None:
+            tensor = me()
+            if tensor is not None:
+                have = tensor._grad
+                tensor._grad = grad if have is None else autograd._add_tensors(have, grad)
+
+        self.register_hook(keep)
+
+    def detach(self) -> Tensor:
+        """The same contents, without history. Shares memory with this tensor."""
+        from bireme.core.views import as_view
+
+        return as_view(Tensor(self._value, None), self, _DETACH)
+
+    def detach_(self) -> Tensor:
+        self._node = None
+        return self
+
+    # --- contents -------------------------------------------------------------------------
+
+    def set_value(self, value: Any) -> None:
+        """Replace the contents, keeping shape, dtype and place in the graph."""
+        array = value._array() if isinstance(value, Tensor) else np.asarray(value)
+        if tuple(array.shape) != self._value.aval.shape:
+            raise InvalidArgument(
+                f"[set_value] shapes must be equal. Received: a value of shape "
+                f"{list(array.shape)} for a tensor of shape {self.shape}"
+            )
+        if dt.as_dtype(array.dtype) is not self.dtype:
+            array = np.asarray(array).astype(self.dtype.numpy)
+        elif not isinstance(value, Tensor):
+            array = np.array(array)
+        self._put(Value(self._value.aval, None, 0, array))
+
+    def _put(self, value: Value) -> None:
+        """Replace the contents outside autograd (optimizers, loading); views follow."""
+        from bireme.core import trace, views
+
+        if self._view is None and not self._views:
+            old = self._value
+            if old.__class__ is Value:
+                old.__class__ = autograd.Overwritten
+            self._value = value
+            return
+        mode = trace.state.trace
+        tape, mode.tape = mode.tape, False
+        try:
+            views.assign(self, Tensor(value, None), "set_value")
+        finally:
+            trace.state.trace.tape = tape
+
+    def get_tensor(self) -> Tensor:
+        return self
+
+    def value(self) -> Tensor:
+        return self
+
+    def is_dense(self) -> bool:
+        return True
+
+    def is_sparse(self) -> bool:
+        return False
+
+    def is_dist(self) -> bool:
+        sharding = getattr(self._value.buf, "sharding", None)
+        return sharding is not None and len(sharding.device_set) > 1
+
+    def _is_initialized(self) -> bool:
+        return True
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def contiguous(self) -> Tensor:
+        return self
+
+
+class Parameter(Tensor):
+    """A tensor that a Layer owns and an optimizer updates."""
+
+    trainable_: bool = True
+    persistable = True
+    optimize_attr: dict[str, float]
+    regularizer: Any = None
+    need_clip: bool = True
+    is_distributed: bool = False
+
+    def __init__(self, value: Any, trainable: bool = True, name: str | None = None):
+        super().__init__(value, None)
+        self.optimize_attr = {"learning_rate": 1.0}
+        self._name = name
+        if trainable:
+            self.stop_gradient = False
+
+    @property
+    def trainable(self) -> bool:
+        return not self.stop_gradient
+
+    @trainable.setter
+    def trainable(self, trainable: bool) -> None:
+        self.stop_gradient = not trainable
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+    __str__ = __repr__
+
+
+class HookHandle:
+    """Returned by `register_hook`; `remove()` takes the hook off."""
+
+    def __init__(self, hooks: list[Any], hook: Any):
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self) -> bool:
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+            return True
+        return False
+
+
+TENSOR_TYPES.update((Tensor, Parameter))
+autograd.bind(Tensor, TENSOR_TYPES)
+
+
+def constant(array: Any) -> Tensor:
+    """A tensor around a buffer that nobody else will change."""
+    return Tensor(Value(aval_of(array), None, 0, array), None)
+
+
+def _from_data(data: Any) -> Tensor:
+    from bireme.ops.creation import to_tensor
+
+    return to_tensor([] if data is None else data)
+
+
+def _zeros_like(x: Tensor) -> Tensor:
+    from bireme.ops.creation import zeros_like
+
+    return zeros_like(x)
+
+
+def _rebuild(kind: type, array: np.ndarray, stop_gradient: bool, name: str | None) -> Tensor:
+    made = constant(array)
+    if issubclass(kind, Parameter):
+        made = kind(made._value, not stop_gradient, name)
+    elif not stop_gradient:
+        made.stop_gradient = False
+    return made
+
+
+def _detach_write(base: Tensor, view: Tensor) -> Tensor:
+    return Tensor(view._value, base._node)
+
+
+def _detach_make(base: Tensor) -> Tensor:
+    return Tensor(base._value, None)
+
+
+from bireme.core.views import Step  # noqa: E402 (views needs Tensor's module for types only)
+
+_DETACH = Step(_detach_make, _detach_write, tracked=False)
+
+__all__ = ["CaptureError", "HookHandle", "Parameter", "Size", "Tensor", "constant"]

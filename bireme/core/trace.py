@@ -1,0 +1,169 @@
+"""The recorder: an eager call appends one entry to its thread's linear trace.
+
+The hot path touches lists of integers only. `Trace.code` is a flat stream: the id of a `Call`
+(op + attributes + input types, see `op.py`) followed by one slot per tensor input. A slot
+that is >= 0 names an earlier result, a negative one the leaf `-1 - slot`. Because a Call's id
+fixes every type, the stream is the whole structure of the program, and hashing it is the
+cache look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bireme.core import config
+from bireme.core.aval import Aval
+
+if TYPE_CHECKING:
+    from bireme.core.op import Call
+
+
+class Value:
+    """One SSA value: a promise until its trace runs, a buffer after.
+
+    Tensors and gradient nodes point at Values, never the other way round, so the reference
+    count of a Value says whether anyone can still ask for it.
+    """
+
+    __slots__ = ("aval", "buf", "slot", "trace")
+
+    def __init__(self, aval: Aval, trace: Trace | None, slot: int, buf: Any = None):
+        self.aval = aval
+        self.trace = trace
+        self.slot = slot
+        self.buf = buf
+
+
+class Trace:
+    """What one thread has recorded since its last flush."""
+
+    __slots__ = ("amp", "code", "floats", "ints", "leaves", "limit", "lock", "tape", "values")
+
+    def __init__(self, tape: bool = True, amp: Any = None):
+        self.code: list[int] = []
+        self.values: list[Value] = []
+        self.leaves: list[Value] = []
+        # Python numbers are run-time inputs: a changing one never recompiles.
+        self.floats: list[float] = []
+        self.ints: list[int] = []
+        self.tape = tape
+        self.amp = amp
+        self.limit = config.trace_limit()
+        self.lock = threading.RLock()
+
+    def leaf(self, value: Value) -> int:
+        """Make a materialised value an input of this trace; returns its slot."""
+        if value.buf is None:
+            if value.trace is None:
+                raise RuntimeError("a tensor without contents was used; this is a bug in Bireme")
+            materialize(value)
+        value.trace = self
+        slot = value.slot = -1 - len(self.leaves)
+        self.leaves.append(value)
+        return slot
+
+    def full(self) -> None:
+        """The trace reached its limit: run it and go on with an empty one."""
+        flush()
+
+
+class _State(threading.local):
+    """The current trace of this thread. Modes (tape, amp) live on the trace and carry over."""
+
+    def __init__(self) -> None:
+        self.trace = Trace()
+        self.sealed: Trace | None = None
+
+
+state = _State()
+
+# Set by the executor; a hook keeps `trace` free of imports from above.
+_run: Callable[[Trace], None]
+_run_for_other_thread: Callable[[Trace, Value], None]
+
+
+def set_runner(run: Callable[[Trace], None], foreign: Callable[[Trace, Value], None]) -> None:
+    global _run, _run_for_other_thread
+    _run, _run_for_other_thread = run, foreign
+
+
+def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
+    """Append `call` on already flattened inputs: Values, Python numbers, or None."""
+    code = [call.id]
+    for x in inputs:
+        kind = x.__class__
+        if kind is Value:
+            code.append(x.slot if x.trace is trace else trace.leaf(x))
+        elif kind is float:
+            trace.floats.append(x)
+        elif kind is int:
+            trace.ints.append(x)
+        elif x is not None:  # a Value that an in-place op has replaced in its tensor
+            code.append(x.slot if x.trace is trace else trace.leaf(x))
+    trace.code += code
+    values = trace.values
+    slot = len(values)
+    outs = [Value(a, trace, slot + i) for i, a in enumerate(call.outs)]
+    values += outs
+    if slot >= trace.limit:
+        trace.full()
+    return outs
+
+
+def fresh_trace() -> Trace:
+    """Replace this thread's trace by an empty one that keeps its modes; returns the old one."""
+    old = state.trace
+    state.trace = type(old)(old.tape, old.amp)
+    return old
+
+
+def seal() -> None:
+    """Mark a step boundary.
+
+    What was recorded runs at the next `flush`, at the first use of one of its results, or when
+    the next step is sealed. The delay lets `clear_grad()` right after `step()` drop the
+    gradients, so that they are never written to memory.
+    """
+    if state.trace.values:
+        flush_sealed()
+        state.sealed = fresh_trace()
+
+
+def flush_sealed() -> None:
+    """Run the sealed step, if there is one."""
+    sealed = state.sealed
+    if sealed is not None:
+        state.sealed = None
+        _run(sealed)
+
+
+def flush() -> None:
+    """Run everything this thread has recorded."""
+    flush_sealed()
+    if state.trace.values:
+        _run(fresh_trace())
+
+
+def materialize(value: Value) -> None:
+    """Make sure that `value` has a buffer."""
+    if value.buf is not None:
+        return
+    owner = value.trace
+    if owner is None:
+        raise RuntimeError("a tensor without contents was read; this is a bug in Bireme")
+    if owner is state.sealed:
+        flush_sealed()
+    elif owner is state.trace:
+        flush()
+    else:
+        _run_for_other_thread(owner, value)
+
+
+def _after_fork_in_child() -> None:
+    config.forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

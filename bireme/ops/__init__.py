@@ -1,0 +1,30 @@
+"""The op table: one module per family. Importing this package registers every op."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+# Order matters only for `public()`: a later family may not reuse an earlier one's name.
+FAMILIES = (
+    "creation", "math", "logic", "reduction", "linalg", "search", "manipulation", "indexing",
+    "random", "activation", "common", "conv", "pooling", "norm", "loss", "attention", "rnn",
+)  # fmt: skip
+
+# Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
+FUNCTIONAL = ("activation", "common", "conv", "pooling", "norm", "loss", "attention", "rnn")
+
+modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}
+
+
+def public(families: tuple[str, ...]) -> dict[str, Any]:
+    """Every public function of these families by name."""
+    names: dict[str, Any] = {}
+    for family in families:
+        module = modules[family]
+        for name in module.__all__:
+            if name in names:
+                raise ImportError(f"{name!r} is exported by two op families, one is {family}")
+            names[name] = getattr(module, name)
+    return names

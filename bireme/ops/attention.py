@@ -1,0 +1,5 @@
+"""Attention."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
