@@ -1,0 +1,83 @@
+"""`grad` and `backward` as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bireme.core import autograd as engine
+from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
+from bireme.core.tensor import Tensor
+
+
+def _tensors(given: Any, name: str) -> list[Tensor]:
+    items = list(given) if isinstance(given, list | tuple) else [given]
+    for item in items:
+        if not isinstance(item, Tensor):
+            raise TypeMismatch(
+                f"[grad] {name} must be a Tensor or a list of Tensors. Received: "
+                f"{type(item).__name__}"
+            )
+    return items
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool = False,
+) -> None:
+    """Compute the gradients of `tensors` by every leaf they depend on."""
+    roots = _tensors(tensors, "tensors")
+    given = _initial(grad_tensors, len(roots))
+    engine.run_backward(roots, given, retain_graph, False)
+
+
+def _initial(grads: Any, count: int) -> list[Tensor | None]:
+    if grads is None:
+        return [None] * count
+    items = list(grads) if isinstance(grads, list | tuple) else [grads]
+    if len(items) != count:
+        raise InvalidArgument(
+            f"as many gradients as tensors are needed. Received: {len(items)} for {count}"
+        )
+    return items
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool = False,
+    no_grad_vars: Tensor | Sequence[Tensor] | None = None,
+) -> list[Tensor | None]:
+    """The gradients of `outputs` by `inputs`; with `create_graph` they can be differentiated."""
+    if not only_inputs:
+        raise InvalidArgument("[grad] only_inputs=False is not supported by Paddle either")
+    roots = _tensors(outputs, "outputs")
+    wanted = _tensors(inputs, "inputs")
+    for i, t in enumerate(wanted):
+        if t._node is None:
+            raise AutogradError(
+                f"[grad] inputs[{i}] needs no gradient (stop_gradient=True); set "
+                "stop_gradient=False before it is used"
+            )
+    stops = [] if no_grad_vars is None else _tensors(no_grad_vars, "no_grad_vars")
+    keep = create_graph if retain_graph is None else retain_graph
+    found = engine.run_backward(
+        roots,
+        _initial(grad_outputs, len(roots)),
+        keep,
+        create_graph,
+        [t._node for t in wanted],
+        [t._node for t in stops if t._node is not None],
+    )
+    if not allow_unused and any(g is None for g in found):
+        missing = next(i for i, g in enumerate(found) if g is None)
+        raise InvalidArgument(
+            f"[grad] outputs do not depend on inputs[{missing}]. Pass allow_unused=True to get "
+            "None for it"
+        )
+    return found

@@ -1,0 +1,153 @@
+"""PyLayer: a forward and a backward written by the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core import autograd as engine
+from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
+from bireme.core.tensor import Tensor
+from bireme.core.trace import state
+
+
+class PyLayerContext:
+    """Carries what `backward` needs from `forward`."""
+
+    def __init__(self) -> None:
+        self._saved: tuple[Any, ...] = ()
+        self._versions: tuple[Any, ...] = ()
+        self.not_inplace_tensors: tuple[Any, ...] = ()
+        self._non_differentiable: set[int] = set()
+        self._materialize = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors for `backward`; read them there with `saved_tensor()`."""
+        self._saved = tensors
+        self._versions = tuple(t._value if isinstance(t, Tensor) else None for t in tensors)
+
+    def saved_tensor(self) -> tuple[Any, ...]:
+        for t, value in zip(self._saved, self._versions, strict=True):
+            if value is not None and t._value is not value:
+                raise AutogradError(
+                    "[PyLayer] a saved tensor was changed in place after save_for_backward(); "
+                    "save a clone() of it"
+                )
+        return self._saved
+
+    def mark_not_inplace(self, *tensors: Tensor) -> None:
+        self.not_inplace_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        self._non_differentiable.update(id(t) for t in tensors)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """False: gradients of unused results arrive as None instead of zeros."""
+        self._materialize = value
+
+
+class _UserNode:
+    """An autograd node whose rule is the user's `backward`."""
+
+    __slots__ = ("context", "edges", "hooks", "layer", "outputs", "own", "saved")
+
+    def __init__(self, layer: type[PyLayer], context: PyLayerContext, edges: tuple[Any, ...]):
+        self.layer = layer
+        self.context = context
+        self.edges = edges
+        self.outputs: list[Any] = []
+        self.hooks: dict[int, list[Any]] | None = None
+        self.saved: Any = ()
+        self.own = None
+
+    @property
+    def name(self) -> str:
+        return self.layer.__name__
+
+    @property
+    def result_count(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def released(self) -> bool:
+        return self.saved is None
+
+    def release(self) -> None:
+        self.saved = None
+        self.edges = ()
+        self.context._saved = ()
+        self.context._versions = ()
+
+    def apply(self, grads: list[Any], create_graph: bool) -> list[Any]:
+        if self.saved is None:
+            raise AutogradError(engine._twice(self.name))
+        if self.context._materialize:
+            grads = [
+                _zeros(a) if g is None else g for g, a in zip(grads, self.outputs, strict=True)
+            ]
+        given = self.layer.backward(self.context, *grads)
+        result = list(given) if isinstance(given, list | tuple) else [given]
+        if len(result) != len(self.edges):
+            raise InvalidArgument(
+                f"[{self.name}.backward] must return one gradient per tensor input of forward: "
+                f"{len(self.edges)}. Received: {len(result)}"
+            )
+        for r in result:
+            if r is not None and not isinstance(r, Tensor):
+                raise TypeMismatch(
+                    f"[{self.name}.backward] must return Tensors or None. Received: "
+                    f"{type(r).__name__}"
+                )
+        return [r if e is not None else None for r, e in zip(result, self.edges, strict=True)]
+
+
+def _zeros(aval: Any) -> Tensor:
+    import numpy as np
+
+    from bireme.core.tensor import constant
+
+    return constant(np.zeros(aval.shape, aval.dtype.numpy))
+
+
+class PyLayer:
+    """Subclass with static methods `forward(ctx, …)` and `backward(ctx, *grads)`."""
+
+    @staticmethod
+    def forward(ctx: PyLayerContext, *args: Any, **kwargs: Any) -> Any:
+        """Compute the results from the arguments of `apply`."""
+        raise NotImplementedError("a PyLayer must define forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: PyLayerContext, *grads: Any) -> Any:
+        """One gradient per tensor argument of `forward`, from one per result."""
+        raise NotImplementedError("a PyLayer must define backward(ctx, *grads)")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward` and connect `backward` to the autograd graph."""
+        context = PyLayerContext()
+        inputs = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        tape = state.trace.tape
+        edges = tuple(t._node if tape else None for t in inputs)
+        state.trace.tape = False
+        try:
+            results = cls.forward(context, *args, **kwargs)
+        finally:
+            state.trace.tape = tape
+        if not tape or all(e is None for e in edges):
+            return results
+        many = isinstance(results, list | tuple)
+        outs = list(results) if many else [results]
+        node = _UserNode(cls, context, edges)
+        made: list[Any] = []
+        for out in outs:
+            if not isinstance(out, Tensor):
+                made.append(out)
+                continue
+            index = len(node.outputs)
+            node.outputs.append(out._value.aval)
+            free = id(out) in context._non_differentiable or not out.dtype.differentiable
+            if any(out is t for t in inputs):
+                out = Tensor(out._value, None)
+            out._node = None if free else engine.Output(node, index)
+            made.append(out)
+        return type(results)(made) if many else made[0]
