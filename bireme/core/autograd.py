@@ -45,9 +45,6 @@ class Node:
     def result_count(self) -> int:
         return len(self.call.outs)
 
-    def result_type(self, index: int) -> Any:
-        return self.call.outs[index]
-
     def apply(self, grads: list[Tensor | None], create_graph: bool) -> list[Tensor | None]:
         """The gradients of this node's inputs, aligned with `edges`."""
         saved = self.saved
@@ -61,21 +58,25 @@ class Node:
                     f"an in-place operation after the op was recorded at {call.source}. "
                     "Use the out-of-place form of that operation, or clone() the tensor first"
                 )
-        needs = tuple([i for i, e in enumerate(self.edges) if e is not None])
-        present = tuple([g is not None for g in grads])
-        key = (needs, present)
-        grad_call = call.grad_calls.get(key)
-        if grad_call is None:
-            grad_call = call.op.grad_op.call_for(call, needs, present)  # type: ignore[attr-defined]
-            call.grad_calls[key] = grad_call
+        edges = self.edges
+        if None in edges or None in grads:
+            grad_call, needs = _partial_grad_call(call, edges, grads)
+        else:  # the usual case: every input wants a gradient and every result has one
+            needs = None
+            grad_call = call.full_grad
+            if grad_call is None:
+                grad_call, _ = _partial_grad_call(call, edges, grads)
+                call.full_grad = grad_call
         trace = state.trace
-        inputs = tuple([None if g is None else g._value for g in grads]) + saved
+        inputs = (*[None if g is None else g._value for g in grads], *saved)
         outs = record(grad_call, trace, inputs)
-        result: list[Tensor | None] = [None] * len(self.edges)
         if create_graph and trace.tape:
             made = _attach_outputs(grad_call, outs, self._second_order_edges(grads), inputs)
         else:
             made = [_Tensor(v, None) for v in outs]
+        if needs is None:
+            return made
+        result: list[Tensor | None] = [None] * len(edges)
         for i, t in zip(needs, made, strict=True):
             result[i] = t
         return result
@@ -135,6 +136,19 @@ def _twice(name: str) -> str:
         f"backward went through [{name}] a second time, but its saved values were freed by the "
         "first backward. Pass retain_graph=True to the first backward()"
     )
+
+
+def _partial_grad_call(
+    call: Call, edges: tuple[Any, ...], grads: list[Any]
+) -> tuple[Call, tuple[int, ...]]:
+    """The grad Call for these wanted inputs and these given result gradients."""
+    needs = tuple([i for i, e in enumerate(edges) if e is not None])
+    key = (needs, tuple([g is not None for g in grads]))
+    grad_call = call.grad_calls.get(key)
+    if grad_call is None:
+        grad_call = call.op.grad_op.call_for(call, *key)  # type: ignore[attr-defined]
+        call.grad_calls[key] = grad_call
+    return grad_call, needs
 
 
 def prune(node: Node) -> None:
@@ -224,12 +238,11 @@ def run_backward(
         while ready:
             node = ready.pop()
             grads = pending.pop(node, None)
-            if grads is not None:
+            if grads is not None and (node.hooks is not None or wanted):
                 _run_hooks(node, grads)
-                for (n, index), places in wanted.items() if wanted else ():
-                    if n is node:
-                        for place in places:
-                            found[place] = grads[index]
+                for index, grad in enumerate(grads):
+                    for place in wanted.get((node, index), ()):
+                        found[place] = grad
             if node.__class__ is LeafNode:
                 if targets is None and grads is not None:
                     _accumulate(node, grads[0])
@@ -237,16 +250,24 @@ def run_backward(
             passing = grads is not None and (useful is None or node in useful)
             results = node.apply(grads, create_graph) if passing else None
             consumed.append(node)
-            for i, edge in enumerate(node.edges):
-                if edge is None:
+            for i, target in enumerate(node.edges):
+                if target is None:
                     continue
-                target, index = _locate(edge)
+                index = 0
+                if target.__class__ is Output:
+                    target, index = target.node, target.index
                 if results is not None:
                     grad = results[i]
                     if grad is not None and (not blocked or (target, index) not in blocked):
-                        _add(pending, target, index, grad)
-                deps[target] -= 1
-                if deps[target] == 0:
+                        kind = target.__class__
+                        if target not in pending and (
+                            kind is LeafNode or (kind is Node and target.call.single)
+                        ):
+                            pending[target] = [grad]
+                        else:
+                            _add(pending, target, index, grad)
+                left = deps[target] = deps[target] - 1
+                if left == 0:
                     ready.append(target)
     finally:
         state.trace.tape = keep

@@ -47,7 +47,7 @@ class Call:
     """An op applied to attributes and input types: everything but the values."""
 
     __slots__ = (
-        "attrs", "casts", "differentiable", "grad_calls", "id", "key", "layout", "op", "out",
+        "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "key", "layout", "op", "out",
         "outs", "saved_at", "scalar_out", "single", "source", "types",
     )  # fmt: skip
 
@@ -65,7 +65,8 @@ class Call:
         self.attrs = attrs
         self.casts = casts
         self.source = user_line()
-        self.grad_calls: dict[Any, Any] = {}
+        self.grad_calls: dict[Any, Call] = {}
+        self.full_grad: Call | None = None  # grad_calls' entry for "everything is wanted"
         self.single, self.outs = op.infer_types(self)
         self.out = self.outs[0] if self.single else None
         self.differentiable = op.differentiable and any(o.dtype.differentiable for o in self.outs)
