@@ -1,0 +1,88 @@
+"""Strict surroundings for every test, and the helpers that most of them want.
+
+Warnings are errors (pyproject.toml). Compiled programs go to one temporary cache folder per
+run, shared by all xdist workers, so that the user's own cache neither helps nor suffers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+# Set before anything imports jax or bireme. xdist starts its workers after this line ran in the
+# parent, so they inherit the folder and only the parent removes it.
+os.environ["JAX_PLATFORMS"] = "cpu"
+_CACHE_OWNER = "BIREME_TEST_CACHE_OWNER"
+if _CACHE_OWNER not in os.environ:
+    os.environ[_CACHE_OWNER] = str(os.getpid())
+    os.environ["BIREME_CACHE_DIR"] = tempfile.mkdtemp(prefix="bireme-tests-")
+
+
+def pytest_unconfigure() -> None:
+    if os.environ.get(_CACHE_OWNER) == str(os.getpid()):
+        shutil.rmtree(os.environ["BIREME_CACHE_DIR"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def paddle() -> Any:
+    """The real PaddlePaddle wheel, the oracle of every parity test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own imports warn; ours must not
+        return pytest.importorskip("paddle", reason="needs the 'parity' extra")
+
+
+@pytest.fixture(params=["numpy", "xla"])
+def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Runs the test once with the NumPy tier only and once with everything compiled."""
+    from bireme.core import config, trace
+
+    trace.flush()
+    mode = "never" if request.param == "numpy" else "always"
+    monkeypatch.setattr(config, "compile_mode", mode)
+    yield request.param
+    trace.flush()
+
+
+@pytest.fixture
+def both_tiers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`both_tiers(f)` calls `f` in each tier, checks that the numbers agree, and returns them.
+
+    `f` takes no arguments and returns a Tensor, or a list or tuple of them.
+    """
+    from bireme.core import config, trace
+
+    def run(f: Callable[[], Any], rtol: float = 1e-5, atol: float = 1e-6) -> Any:
+        results = []
+        for mode in ("never", "always"):
+            trace.flush()
+            with monkeypatch.context() as patch:
+                patch.setattr(config, "compile_mode", mode)
+                results.append(_to_numpy(f()))
+        cold, compiled = results
+        _assert_close(cold, compiled, rtol, atol)
+        return cold
+
+    return run
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_to_numpy(v) for v in value]
+    return value.numpy()
+
+
+def _assert_close(cold: Any, compiled: Any, rtol: float, atol: float) -> None:
+    if isinstance(cold, list):
+        assert len(cold) == len(compiled)
+        for a, b in zip(cold, compiled, strict=True):
+            _assert_close(a, b, rtol, atol)
+        return
+    assert cold.dtype == compiled.dtype
+    np.testing.assert_allclose(compiled, cold, rtol, atol)
