@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from bireme.core.graph import Graph, Node
 
 
 class Executable(ABC):
-    """A compiled graph. `call(floats, ints, *inputs)` returns the outputs as buffers."""
+    """A compiled graph."""
 
-    @abstractmethod
-    def call(self, floats: Any, ints: Any, *inputs: Any) -> list[Any]: ...
+    # `call(floats, ints, *inputs)` returns the outputs as buffers. An attribute, so that it
+    # can be a native function.
+    call: Callable[..., list[Any]]
 
     @abstractmethod
     def put(self, array: Any) -> Any:

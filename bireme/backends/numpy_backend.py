@@ -17,8 +17,9 @@ from bireme.core.op import Call
 class NumpyExecutable(Executable):
     def __init__(self, graph: Graph, nodes: list[Node], backend: NumpyBackend):
         self.graph, self.nodes, self.backend = graph, nodes, backend
+        self.call = self._evaluate
 
-    def call(self, floats: Any, ints: Any, *inputs: Any) -> list[Any]:
+    def _evaluate(self, floats: Any, ints: Any, *inputs: Any) -> list[Any]:
         arrays = [np.asarray(i) for i in inputs]
         with np.errstate(all="ignore"):
             return self.graph.evaluate(arrays, floats, ints, self.backend.run_call, self.nodes)

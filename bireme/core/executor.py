@@ -76,6 +76,7 @@ def run(trace: Trace) -> None:
         if program is None:
             program = _new_program(key, trace, live, free)
         if not program.outputs:
+            trace.values, trace.leaves = [], []
             return
         program.hits += 1
         box: list[Any] = []
@@ -89,6 +90,9 @@ def run(trace: Trace) -> None:
                     value = values[slot]
                     value.buf = buf
                     value.trace = None
+                # Inputs still point at this trace; it must not keep its values alive. After a
+                # failure it does, so that a later read can try again.
+                trace.values, trace.leaves = [], []
 
 
 def _new_program(key: Any, trace: Trace, live: bytes, free: bytes) -> Program:
@@ -134,8 +138,6 @@ def _execute(
         if buf.__class__ is np.ndarray and i not in donated and buf.nbytes > 1024:
             buffers[i] = leaves[i].buf = program.executable.put(buf)
             del buf
-    trace.leaves = []
-    leaves = []
     arguments = (floats, ints, *buffers)
     try:
         box.extend(itertools.starmap(program.executable.call, (arguments,)))
