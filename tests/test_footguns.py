@@ -258,7 +258,8 @@ def test_ctrl_c_during_training_loses_no_parameter():
         random.seed(0)
         interrupts = 0
         for _ in range(60):
-            timer = threading.Timer(random.random() * 0.01, lambda: os.kill(os.getpid(), signal.SIGINT))
+            wait = random.random() * 0.01
+            timer = threading.Timer(wait, os.kill, (os.getpid(), signal.SIGINT))
             try:
                 timer.start()
                 for _ in range(40): step()
@@ -480,7 +481,10 @@ def test_errors_come_at_the_line_of_the_mistake():
     good = a * 2
     with pytest.raises(ValueError, match=r"\[add\].*\[2, 3\].*\[4\]") as caught:
         good + b
-    assert caught.traceback[0].lineno + 1 == test_errors_come_at_the_line_of_the_mistake.__code__.co_firstlineno + 4
+    assert (
+        caught.traceback[0].lineno + 1
+        == test_errors_come_at_the_line_of_the_mistake.__code__.co_firstlineno + 4
+    )
 
 
 def test_running_out_of_memory_names_the_operation(monkeypatch):
@@ -497,7 +501,7 @@ def test_running_out_of_memory_names_the_operation(monkeypatch):
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes")
 
     monkeypatch.setattr(executor, "_compile", lambda program, job: Exhausted())
-    with pytest.raises(MemoryError, match="test_footguns.py"):
+    with pytest.raises(MemoryError, match=r"test_footguns\.py"):
         z.item()
     monkeypatch.undo()
     assert z.item() == 3.0

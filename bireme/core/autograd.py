@@ -45,7 +45,7 @@ class Node:
     def result_count(self) -> int:
         return len(self.call.outs)
 
-    def apply(self, grads: list[Tensor | None], create_graph: bool) -> list[Tensor | None]:
+    def apply(self, grads: list[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         """The gradients of this node's inputs, aligned with `edges`."""
         saved = self.saved
         if saved is None:

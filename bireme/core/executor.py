@@ -152,7 +152,7 @@ def _explained(error: Exception, program: Program) -> Exception:
     where = f"the operations recorded from {first} to {last} ({len(program.nodes)} ops)"
     if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
         heaviest = max(
-            program.nodes, key=lambda n: max((o.size * o.dtype.itemsize for o in n.call.outs))
+            program.nodes, key=lambda n: max(o.size * o.dtype.itemsize for o in n.call.outs)
         )
         return OutOfMemory(
             f"the device ran out of memory while running {where}. The largest single result is "

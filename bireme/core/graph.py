@@ -188,7 +188,9 @@ class Graph:
         lines += [f"  {show(-1 - i)}: {t}" for i, t in enumerate(self.inputs)]
         lines.append(") {")
         for node in self.nodes:
-            results = ", ".join(f"%{r}: {t}" for r, t in zip(node.results, node.call.outs, strict=True))
+            results = ", ".join(
+                f"%{r}: {t}" for r, t in zip(node.results, node.call.outs, strict=True)
+            )
             attrs = [f"{k}={v!r}" for k, v in node.call.attrs.items() if v is not None]
             args = ", ".join([show(a) for a in node.args] + attrs)
             lines.append(f"  {results} = {node.call.op.name}({args})")

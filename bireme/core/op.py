@@ -318,9 +318,7 @@ def _common_type(op: Op, tensors: list[DType], types: tuple[InputType, ...]) -> 
         if both is None and (op.promote == "compare" or _zero_dim(types)):
             both = dt.promote_any(target, other)
         if both is None:
-            if op.promote == "float_binary" and not (
-                target.differentiable or other.differentiable
-            ):
+            if op.promote == "float_binary" and not (target.differentiable or other.differentiable):
                 both = dt.default_float()
             else:
                 shown = ", ".join(str(t) for t in types)
@@ -366,9 +364,7 @@ def _input_type(x: Any) -> InputType:
 
 def table_key(inputs: Sequence[Any], attrs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The key of a Call: what the generated fast path builds inline."""
-    types = [
-        tuple(map(_input_type, x)) if x.__class__ is tuple else _input_type(x) for x in inputs
-    ]
+    types = [tuple(map(_input_type, x)) if x.__class__ is tuple else _input_type(x) for x in inputs]
     return (*types, *attrs)
 
 
@@ -458,9 +454,7 @@ def op(
         marks = {n.lstrip("*"): n for n in inputs or ()}
         attrs = {p.name: p.default for p in params if p.name not in tensor_names}
         op_name = name or body.__name__
-        the_op = Op(
-            op_name, tuple(marks.get(n, n) for n in tensor_names), attrs, body, **options
-        )
+        the_op = Op(op_name, tuple(marks.get(n, n) for n in tensor_names), attrs, body, **options)
         defaults = {p.name: p.default for p in params if p.default is not p.empty}
         function = _generate(the_op, [p.name for p in params], defaults)
         function.__doc__ = the_op.doc
@@ -519,11 +513,22 @@ def _generate(the_op: Op, params: list[str], defaults: dict[str, Any]) -> Callab
     lines += ["    " + general]
     scope: dict[str, Any] = {
         "_invoke": invoke, "_op": the_op, "_state": state, "_tensors": TENSOR_TYPES,
-        "_tables": the_op.tables, "_Value": Value, "_Node": Node, "_Tensor": Tensor, "_prune": prune,
+        "_tables": the_op.tables, "_Value": Value, "_Node": Node, "_Tensor": Tensor,
+        "_prune": prune,
         **{f"_d_{k}": v for k, v in defaults.items()},
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<bireme op {the_op.name}>", "exec"), scope)
     return scope[the_op.name]
 
 
-__all__ = ["CALLS", "OPS", "Call", "Op", "broadcast_shapes", "invoke", "is_internal", "op", "record"]
+__all__ = [
+    "CALLS",
+    "OPS",
+    "Call",
+    "Op",
+    "broadcast_shapes",
+    "invoke",
+    "is_internal",
+    "op",
+    "record",
+]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
+import os
 import sys
 from typing import Any
 
@@ -92,9 +95,6 @@ def default_place() -> Place:
 
 def _accelerator_possible() -> bool:
     """Whether asking JAX could find more than a CPU; avoids importing it just to learn that."""
-    import importlib.metadata
-    import os
-
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return False
     if jax_door.is_loaded() or "jax" in sys.modules:

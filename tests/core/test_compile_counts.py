@@ -88,7 +88,10 @@ def test_a_line_that_keeps_recompiling_warns_once():
             x = x + 1
         return x.sum().item()
 
-    with pytest.warns(stats.RecompileWarning, match="different programs") as caught:
+    def many() -> None:
         for n in range(2, 18):
             work(n), work(n)
+
+    with pytest.warns(stats.RecompileWarning, match="different programs") as caught:
+        many()
     assert len(caught) == 1

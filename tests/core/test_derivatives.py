@@ -22,15 +22,28 @@ def nested(function, at: float, depth: int) -> list[float]:
 
 
 COMPOSITIONS = {
-    "sin": (paddle.sin, lambda x: [math.sin(x), math.cos(x), -math.sin(x), -math.cos(x), math.sin(x), math.cos(x)]),
+    "sin": (
+        paddle.sin,
+        lambda x: [math.sin(x), math.cos(x), -math.sin(x), -math.cos(x), math.sin(x), math.cos(x)],
+    ),
     "exp(2x)": (lambda x: paddle.exp(2 * x), lambda x: [2**k * math.exp(2 * x) for k in range(6)]),
     "x^5": (lambda x: x**5, lambda x: [x**5, 5 * x**4, 20 * x**3, 60 * x**2, 120 * x, 120.0]),
-    "1/x": (lambda x: 1 / x, lambda x: [(-1) ** k * math.factorial(k) / x ** (k + 1) for k in range(6)]),
+    "1/x": (
+        lambda x: 1 / x,
+        lambda x: [(-1) ** k * math.factorial(k) / x ** (k + 1) for k in range(6)],
+    ),
     "log": (paddle.log, lambda x: [math.log(x), 1 / x, -1 / x**2, 2 / x**3, -6 / x**4, 24 / x**5]),
     "x e^x": (lambda x: x * paddle.exp(x), lambda x: [(x + k) * math.exp(x) for k in range(6)]),
     "sqrt": (
         paddle.sqrt,
-        lambda x: [x**0.5, 0.5 * x**-0.5, -0.25 * x**-1.5, 0.375 * x**-2.5, -0.9375 * x**-3.5, 3.28125 * x**-4.5],
+        lambda x: [
+            x**0.5,
+            0.5 * x**-0.5,
+            -0.25 * x**-1.5,
+            0.375 * x**-2.5,
+            -0.9375 * x**-3.5,
+            3.28125 * x**-4.5,
+        ],
     ),
     "softplus' = sigmoid": (
         lambda x: F.softplus(x),
@@ -91,10 +104,12 @@ def test_hessian_vector_product_of_a_network():
         gradient(paddle.to_tensor(w.numpy() + s * step * v.numpy(), stop_gradient=False)).numpy()
         for s in (1, -1)
     ]
-    np.testing.assert_allclose(product, (with_step[0] - with_step[1]) / (2 * step), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        product, (with_step[0] - with_step[1]) / (2 * step), rtol=1e-6, atol=1e-8
+    )
 
 
-def test_complex_gradients_use_paddles_convention(paddle_wheel=None):
+def test_complex_gradients_use_paddles_convention():
     z = paddle.to_tensor([1 + 2j, -0.5 + 1j], dtype="complex128", stop_gradient=False)
     (z * paddle.conj(z)).real().sum().backward()
     np.testing.assert_allclose(z.grad.numpy(), 2 * z.numpy())

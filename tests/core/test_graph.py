@@ -59,7 +59,10 @@ def test_check_accepts_what_was_recorded():
         (lambda g: g.nodes.__setitem__(0, Node(g.nodes[0].call, (5, -2), 0)), "before it is made"),
         (lambda g: g.nodes.__setitem__(0, Node(g.nodes[0].call, (-1,), 0)), "number of arguments"),
         (lambda g: g.nodes.__setitem__(0, Node(g.nodes[0].call, (None, -2), 0)), "missing"),
-        (lambda g: g.nodes.__setitem__(0, Node(g.nodes[0].call, (Number("float", 0), -2), 0)), "fit"),
+        (
+            lambda g: g.nodes.__setitem__(0, Node(g.nodes[0].call, (Number("float", 0), -2), 0)),
+            "fit",
+        ),
     ],
 )
 def test_check_finds_each_defect(spoil, message):

@@ -58,9 +58,7 @@ class Run:
         if case.kind == "layer":
             self.layer = resolve(self.module, case.name)(*case.args, **case.kwargs)
             if weights is not None:
-                self.layer.set_state_dict(
-                    {k: self.module.to_tensor(v) for k, v in weights.items()}
-                )
+                self.layer.set_state_dict({k: self.module.to_tensor(v) for k, v in weights.items()})
             result = self.layer(*[self.build(i) for i in case.inputs])
         else:
             args = [self.build(a) for a in case.args]
@@ -111,7 +109,9 @@ def compare(ours: list[Any], theirs: list[Any], case: Case, what: str) -> None:
             mine, want = str(a.dtype).split(".")[-1], str(b.dtype).split(".")[-1]
             assert mine == want, f"{what} {i}: dtype {mine} instead of {want}"
         if hasattr(b, "shape"):
-            assert list(a.shape) == list(b.shape), f"{what} {i}: shape {a.shape} instead of {b.shape}"
+            assert list(a.shape) == list(b.shape), (
+                f"{what} {i}: shape {a.shape} instead of {b.shape}"
+            )
         if case.check_value:
             close(numbers(a), numbers(b), case, f"{what} {i}")
 

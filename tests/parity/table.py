@@ -49,7 +49,9 @@ class Spec:
         return self.grad and ("float" in self.dtype or "complex" in self.dtype)
 
 
-def T(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0, grad: bool = True) -> Spec:
+def T(
+    *shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0, grad: bool = True
+) -> Spec:
     """A floating (or complex) tensor, uniform in [low, high)."""
     return Spec(shape, dtype, low, high, grad)
 
@@ -117,8 +119,12 @@ _counts: dict[str, int] = {}
 _OPTIONS = ("rtol", "atol", "check_grad", "check_value", "finite_difference", "post", "why")
 
 
-def _add(kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Any = ()) -> None:
-    options = {k[1:]: kwargs.pop(k) for k in list(kwargs) if k.startswith("_") and k[1:] in _OPTIONS}
+def _add(
+    kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Any = ()
+) -> None:
+    options = {
+        k[1:]: kwargs.pop(k) for k in list(kwargs) if k.startswith("_") and k[1:] in _OPTIONS
+    }
     key = f"{kind}-{name}"
     _counts[key] = _counts.get(key, 0) + 1
     CASES.append(Case(name, args, kwargs, kind, tuple(inputs), number=_counts[key], **options))
