@@ -9,11 +9,13 @@ from typing import Any
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.
 FAMILIES = (
     "creation", "math", "logic", "reduction", "linalg", "search", "manipulation", "indexing",
-    "random", "activation", "common", "conv", "pooling", "norm", "loss", "attention", "rnn",
+    "random", "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention", "rnn",
 )  # fmt: skip
 
 # Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
-FUNCTIONAL = ("activation", "common", "conv", "pooling", "norm", "loss", "attention", "rnn")
+FUNCTIONAL = (
+    "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention", "rnn",
+)  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}
 
