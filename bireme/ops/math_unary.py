@@ -1,0 +1,581 @@
+"""Elementwise functions of one tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core import jax_door, views
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.op import op
+from bireme.core.tensor import Tensor
+
+Body = Callable[..., Any]
+
+
+def conj_of(xp: Any, x: Any) -> Any:
+    """The conjugate, and no work for real numbers."""
+    return xp.conj(x) if x.dtype.kind == "c" else x
+
+
+def _smooth(
+    name: str, doc: str, body: Body, *, by_x: Body | None = None, by_out: Body | None = None,
+    amp: str | None = None, numpy: Any = True,
+) -> Any:  # fmt: skip
+    """An analytic function of floats; integers become floats. `by_x(xp, x)` or
+    `by_out(xp, out)` is its derivative."""
+    rule: Body
+    if by_out is not None:
+
+        def rule(xp: Any, grad: Any, out: Any) -> tuple[Any]:
+            return (grad * conj_of(xp, by_out(xp, out)),)
+    else:
+        assert by_x is not None  # noqa: S101 (one of the two is always given)
+
+        def rule(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+            return (grad * conj_of(xp, by_x(xp, x)),)
+
+    def lowering(xp: Any, x: Any) -> Any:
+        return body(xp, x)
+
+    lowering.__doc__ = doc
+    lowering.__module__ = __name__
+    return op(
+        lowering, name=name, vjp=rule, promote="float", infer="elementwise", amp=amp, numpy=numpy
+    )
+
+
+exp = _smooth(
+    "exp", "e to the power x.", lambda xp, x: xp.exp(x), by_out=lambda xp, y: y, amp="black"
+)
+expm1 = _smooth(
+    "expm1", "exp(x) - 1, exact near zero.", lambda xp, x: xp.expm1(x),
+    by_out=lambda xp, y: y + 1, amp="black",
+)  # fmt: skip
+log = _smooth(
+    "log", "Natural logarithm.", lambda xp, x: xp.log(x), by_x=lambda xp, x: 1 / x, amp="black"
+)
+log2 = _smooth(
+    "log2", "Logarithm to base 2.", lambda xp, x: xp.log2(x),
+    by_x=lambda xp, x: 1 / (x * math.log(2)), amp="black",
+)  # fmt: skip
+log10 = _smooth(
+    "log10", "Logarithm to base 10.", lambda xp, x: xp.log10(x),
+    by_x=lambda xp, x: 1 / (x * math.log(10)), amp="black",
+)  # fmt: skip
+log1p = _smooth(
+    "log1p", "log(1 + x), exact near zero.", lambda xp, x: xp.log1p(x),
+    by_x=lambda xp, x: 1 / (x + 1), amp="black",
+)  # fmt: skip
+sqrt = _smooth("sqrt", "Square root.", lambda xp, x: xp.sqrt(x), by_out=lambda xp, y: 0.5 / y)
+rsqrt = _smooth(
+    "rsqrt", "1 / sqrt(x).", lambda xp, x: 1 / xp.sqrt(x), by_out=lambda xp, y: -0.5 * y * y * y,
+    amp="black",
+)  # fmt: skip
+reciprocal = _smooth(
+    "reciprocal", "1 / x.", lambda xp, x: 1 / x, by_out=lambda xp, y: -y * y, amp="black"
+)
+sin = _smooth("sin", "Sine.", lambda xp, x: xp.sin(x), by_x=lambda xp, x: xp.cos(x))
+cos = _smooth("cos", "Cosine.", lambda xp, x: xp.cos(x), by_x=lambda xp, x: -xp.sin(x))
+tan = _smooth(
+    "tan", "Tangent.", lambda xp, x: xp.tan(x), by_out=lambda xp, y: 1 + y * y, amp="black"
+)
+asin = _smooth(
+    "asin", "Inverse sine.", lambda xp, x: xp.arcsin(x),
+    by_x=lambda xp, x: 1 / xp.sqrt(1 - x * x), amp="black",
+)  # fmt: skip
+acos = _smooth(
+    "acos", "Inverse cosine.", lambda xp, x: xp.arccos(x),
+    by_x=lambda xp, x: -1 / xp.sqrt(1 - x * x), amp="black",
+)  # fmt: skip
+atan = _smooth(
+    "atan", "Inverse tangent.", lambda xp, x: xp.arctan(x), by_x=lambda xp, x: 1 / (1 + x * x)
+)
+sinh = _smooth(
+    "sinh", "Hyperbolic sine.", lambda xp, x: xp.sinh(x), by_x=lambda xp, x: xp.cosh(x),
+    amp="black",
+)  # fmt: skip
+cosh = _smooth(
+    "cosh", "Hyperbolic cosine.", lambda xp, x: xp.cosh(x), by_x=lambda xp, x: xp.sinh(x),
+    amp="black",
+)  # fmt: skip
+tanh = _smooth(
+    "tanh", "Hyperbolic tangent.", lambda xp, x: xp.tanh(x), by_out=lambda xp, y: 1 - y * y
+)
+asinh = _smooth(
+    "asinh", "Inverse hyperbolic sine.", lambda xp, x: xp.arcsinh(x),
+    by_x=lambda xp, x: 1 / xp.sqrt(x * x + 1),
+)  # fmt: skip
+acosh = _smooth(
+    "acosh", "Inverse hyperbolic cosine.", lambda xp, x: xp.arccosh(x),
+    by_x=lambda xp, x: 1 / (xp.sqrt(x - 1) * xp.sqrt(x + 1)),
+)  # fmt: skip
+atanh = _smooth(
+    "atanh", "Inverse hyperbolic tangent.", lambda xp, x: xp.arctanh(x),
+    by_x=lambda xp, x: 1 / (1 - x * x), amp="black",
+)  # fmt: skip
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    return 1 / (1 + xp.exp(-x))
+
+
+def _logistic(xp: Any, x: Any) -> Any:
+    return jax_door.jax().nn.sigmoid(x)
+
+
+sigmoid = _smooth(
+    "sigmoid", "1 / (1 + exp(-x)).", _logistic, by_out=lambda xp, y: y * (1 - y), numpy=_sigmoid
+)
+
+
+def _square_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    return (grad * conj_of(xp, 2 * x),)
+
+
+@op(vjp=_square_vjp, infer="elementwise", amp="black")
+def square(xp, x):
+    """x * x."""
+    return x * x
+
+
+def _real_dtype(d: dt.DType) -> dt.DType:
+    if not d.is_complex:
+        return d
+    return dt.float64 if d is dt.complex128 else dt.float32
+
+
+def _real_of(x: Aval) -> Aval:
+    return aval(x.shape, _real_dtype(x.dtype))
+
+
+def _direction(xp: Any, x: Any) -> Any:
+    """x / |x|, and 0 at 0."""
+    if x.dtype.kind != "c":
+        return xp.sign(x)
+    size = xp.abs(x)
+    return xp.where(size == 0, 0, x / xp.where(size == 0, 1, size)).astype(x.dtype)
+
+
+def _abs_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    return (grad * _direction(xp, x),)
+
+
+@op(name="abs", vjp=_abs_vjp, infer=_real_of)
+def abs(xp, x):
+    """Absolute value; of a complex number its distance from zero."""
+    return xp.abs(x)
+
+
+def _zero_slope(xp: Any, grad: Any) -> tuple[Any]:
+    return (xp.zeros_like(grad),)
+
+
+@op(vjp=_zero_slope, infer="elementwise")
+def sign(xp, x):
+    """-1, 0 or 1 by the sign of x; a unit number for complex x."""
+    return _direction(xp, x)
+
+
+def _sgn_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    if x.dtype.kind != "c":
+        return (xp.zeros_like(grad),)
+    size = xp.abs(x)
+    safe = xp.where(size == 0, 1, size)
+    unit = x / safe
+    slope = (grad - unit * xp.real(grad * xp.conj(unit))) / safe
+    return (xp.where(size == 0, 0, slope).astype(x.dtype),)
+
+
+@op(name="sgn", vjp=_sgn_vjp, infer="elementwise")
+def sgn(xp, x):
+    """x / |x|, and 0 where x is 0."""
+    return _direction(xp, x)
+
+
+def _stepwise(name: str, doc: str, function: str) -> Any:
+    """A function that is constant between jumps: integers pass, the gradient is zero."""
+
+    def lowering(xp: Any, x: Any) -> Any:
+        return x if x.dtype.kind in "iub" else getattr(xp, function)(x)
+
+    lowering.__doc__ = doc
+    lowering.__module__ = __name__
+    return op(lowering, name=name, vjp=_zero_slope, infer="elementwise")
+
+
+floor = _stepwise("floor", "The largest integer not above x.", "floor")
+ceil = _stepwise("ceil", "The smallest integer not below x.", "ceil")
+_trunc = _stepwise("trunc", "x without its fraction.", "trunc")
+
+
+def trunc(input: Tensor, name: str | None = None) -> Tensor:
+    """x without its fraction."""
+    return _trunc(input)
+
+
+@op(name="round", vjp=_zero_slope, infer="elementwise")
+def _round(xp, x, decimals=0):
+    """The nearest number with `decimals` digits after the point; halves go to the even one."""
+    if x.dtype.kind in "iub":
+        return x
+    if decimals == 0:
+        return xp.round(x)
+    factor = 10.0 ** math.fabs(decimals)
+    if decimals > 0:
+        return xp.round(x * factor) / factor
+    return xp.round(x / factor) * factor
+
+
+def round(x: Tensor, decimals: int = 0, name: str | None = None) -> Tensor:
+    """The nearest number with `decimals` digits after the point; halves go to the even one."""
+    return _round(x, decimals)
+
+
+def _same_slope(xp: Any, grad: Any) -> tuple[Any]:
+    return (grad,)
+
+
+@op(vjp=_same_slope, infer="elementwise")
+def frac(xp, x):
+    """The fraction of x, with the sign of x."""
+    return x - x if x.dtype.kind in "iub" else x - xp.trunc(x)
+
+
+def _neg_vjp(xp: Any, grad: Any) -> tuple[Any]:
+    return (-grad,)
+
+
+@op(vjp=_neg_vjp, infer="elementwise")
+def neg(xp, x):
+    """-x."""
+    return x if x.dtype.kind == "b" else -x
+
+
+negative = neg
+
+
+@op(vjp=_same_slope, infer="elementwise")
+def assign_value(xp, x):
+    """x itself, as a new tensor."""
+    return x
+
+
+def positive(x: Tensor, name: str | None = None) -> Tensor:
+    """x itself, as a new tensor; bool has no sign and is refused."""
+    if x.dtype is dt.bool_:
+        raise TypeMismatch("[positive] takes numbers. Received: a bool tensor")
+    return assign_value(x)
+
+
+def _factor_vjp(xp: Any, grad: Any, factor: Any) -> tuple[Any, None]:
+    return grad * factor, None
+
+
+@op(vjp=_factor_vjp, promote="float", infer="elementwise")
+def _times(xp, x, factor):
+    """x times a number."""
+    return x * factor
+
+
+def deg2rad(x: Tensor, name: str | None = None) -> Tensor:
+    """Degrees to radians."""
+    return _times(x, math.pi / 180)
+
+
+def rad2deg(x: Tensor, name: str | None = None) -> Tensor:
+    """Radians to degrees."""
+    return _times(x, 180 / math.pi)
+
+
+def _sinc_slope(xp: Any, x: Any) -> Any:
+    at = math.pi * x
+    safe = xp.where(x == 0, 1, at)
+    slope = math.pi * (safe * xp.cos(safe) - xp.sin(safe)) / (safe * safe)
+    return xp.where(x == 0, 0, slope).astype(x.dtype)
+
+
+sinc = _smooth("sinc", "sin(pi x) / (pi x), 1 at 0.", lambda xp, x: xp.sinc(x), by_x=_sinc_slope)
+
+
+# --- tests of each element --------------------------------------------------------------------
+
+
+@op(infer="bool", differentiable=False)
+def isnan(xp, x):
+    """Where x is not a number."""
+    return xp.isnan(x)
+
+
+@op(infer="bool", differentiable=False)
+def isinf(xp, x):
+    """Where x is infinite."""
+    return xp.isinf(x)
+
+
+@op(infer="bool", differentiable=False)
+def isfinite(xp, x):
+    """Where x is neither infinite nor NaN."""
+    return xp.isfinite(x)
+
+
+@op(infer="bool", differentiable=False)
+def isposinf(xp, x):
+    """Where x is +inf."""
+    return xp.isposinf(x)
+
+
+@op(infer="bool", differentiable=False)
+def isneginf(xp, x):
+    """Where x is -inf."""
+    return xp.isneginf(x)
+
+
+@op(infer="bool", differentiable=False)
+def isreal(xp, x):
+    """Where x has no imaginary part."""
+    return xp.isreal(x)
+
+
+@op(infer="bool", differentiable=False)
+def signbit(xp, x):
+    """Where the sign of x is set (also for -0.0)."""
+    return x < 0 if x.dtype.kind in "iub" else xp.signbit(x)
+
+
+# --- complex numbers --------------------------------------------------------------------------
+
+
+def _check_complex(x: Any) -> None:
+    if not x.dtype.is_complex:
+        raise TypeMismatch("takes a complex tensor; make one with paddle.complex or as_complex")
+
+
+def _angle_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    if x.dtype.kind != "c":
+        return (xp.zeros_like(grad),)
+    square = xp.real(x) ** 2 + xp.imag(x) ** 2
+    slope = 1j * x / xp.where(square == 0, 1, square)
+    return (grad * slope.astype(x.dtype),)
+
+
+@op(vjp=_angle_vjp, infer=_real_of)
+def angle(xp, x):
+    """The argument of a complex number; 0 or pi for real ones."""
+    return xp.angle(x).astype(_real_dtype(dt.as_dtype(x.dtype)).numpy)
+
+
+def _conj_vjp(xp: Any, grad: Any) -> tuple[Any]:
+    return (conj_of(xp, grad),)
+
+
+@op(vjp=_conj_vjp, infer="elementwise")
+def conj(xp, x):
+    """The complex conjugate."""
+    return conj_of(xp, x)
+
+
+@op(vjp=_same_slope, infer=_real_of, check=_check_complex)
+def real(xp, x):
+    """The real part of a complex tensor."""
+    return xp.real(x)
+
+
+def _imag_vjp(xp: Any, grad: Any) -> tuple[Any]:
+    return (grad * 1j,)
+
+
+@op(vjp=_imag_vjp, infer=_real_of, check=_check_complex)
+def imag(xp, x):
+    """The imaginary part of a complex tensor."""
+    return xp.imag(x)
+
+
+def _check_pairs(x: Any) -> None:
+    if x.ndim == 0 or x.shape[-1] != 2:
+        raise InvalidArgument("the last dimension must be 2: real and imaginary part")
+    if x.dtype not in (dt.float32, dt.float64):
+        raise TypeMismatch("takes float32 or float64; cast it first")
+
+
+def _as_complex_type(x: Aval) -> Aval:
+    return aval(x.shape[:-1], dt.complex128 if x.dtype is dt.float64 else dt.complex64)
+
+
+def _as_complex_vjp(xp: Any, grad: Any) -> tuple[Any]:
+    return (xp.stack([xp.real(grad), xp.imag(grad)], axis=-1),)
+
+
+@op(name="as_complex", vjp=_as_complex_vjp, infer=_as_complex_type, check=_check_pairs)
+def as_complex(xp, x):
+    """Pairs in the last dimension as complex numbers."""
+    return x[..., 0] + 1j * x[..., 1]
+
+
+def _as_real_type(x: Aval) -> Aval:
+    return aval((*x.shape, 2), _real_dtype(x.dtype))
+
+
+def _as_real_vjp(xp: Any, grad: Any) -> tuple[Any]:
+    return (grad[..., 0] + 1j * grad[..., 1],)
+
+
+@op(name="as_real", vjp=_as_real_vjp, infer=_as_real_type, check=_check_complex)
+def as_real(xp, x):
+    """Complex numbers as pairs in a new last dimension."""
+    return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
+
+
+# --- with run-time parameters -----------------------------------------------------------------
+
+
+def _stanh_vjp(xp: Any, grad: Any, x: Any, scale_a: Any, scale_b: Any) -> tuple[Any, None, None]:
+    t = xp.tanh(scale_a * x)
+    return grad * (scale_a * scale_b * (1 - t * t)), None, None
+
+
+@op(inputs=("x", "scale_a", "scale_b"), vjp=_stanh_vjp, promote="float", infer="elementwise")
+def stanh(xp, x, scale_a=0.67, scale_b=1.7159):
+    """scale_b * tanh(scale_a * x)."""
+    return scale_b * xp.tanh(scale_a * x)
+
+
+def _logit_vjp(xp: Any, grad: Any, x: Any, eps: Any) -> tuple[Any, None]:
+    slope = grad / (x * (1 - x))
+    if eps is None:
+        return xp.where((x < 0) | (x > 1), xp.asarray(np.nan, x.dtype), slope), None
+    return xp.where((x < eps) | (x > 1 - eps), xp.zeros_like(slope), slope), None
+
+
+@op(inputs=("x", "eps"), vjp=_logit_vjp, promote="float", infer="elementwise")
+def logit(xp, x, eps=None):
+    """log(x / (1 - x)); with `eps`, x is first clipped to [eps, 1 - eps]."""
+    if eps is not None:
+        x = xp.minimum(xp.maximum(x, eps), 1 - eps)
+    return xp.log(x / (1 - x))
+
+
+def _nan_to_num_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, None, None, None]:
+    return xp.where(xp.isfinite(x), grad, xp.zeros_like(grad)), None, None, None
+
+
+@op(inputs=("x", "nan", "posinf", "neginf"), vjp=_nan_to_num_vjp, infer=lambda x, *_: x)
+def nan_to_num(xp, x, nan=0.0, posinf=None, neginf=None):
+    """Replace NaN and infinities by numbers; by default 0 and the type's largest."""
+    limits = dt.as_dtype(x.dtype)
+    top = _largest(limits)
+    high = top if posinf is None else posinf
+    low = -top if neginf is None else neginf
+    y = xp.where(xp.isnan(x), xp.asarray(nan).astype(x.dtype), x)
+    y = xp.where(x == np.inf, xp.asarray(high).astype(x.dtype), y)
+    return xp.where(x == -np.inf, xp.asarray(low).astype(x.dtype), y)
+
+
+def _largest(dtype: dt.DType) -> float:
+    import ml_dtypes
+
+    if not dtype.is_floating:
+        raise TypeMismatch("takes a floating tensor")
+    return float(ml_dtypes.finfo(dtype.numpy).max)
+
+
+# --- types and copies -------------------------------------------------------------------------
+
+
+@op(
+    name="cast",
+    vjp=_same_slope,
+    infer=lambda x, dtype: aval(x.shape, dt.as_dtype(dtype)),
+)
+def _cast(xp, x, dtype="float32"):
+    """x with elements of another type."""
+    to = dt.as_dtype(dtype).numpy
+    if x.dtype.kind == "c" and to.kind != "c":
+        x = xp.real(x)
+    return x.astype(to)
+
+
+def cast(x: Tensor, dtype: Any) -> Tensor:
+    """x with elements of another type; gradients come back in the old one."""
+    return _cast(x, dt.as_dtype(dtype).name)
+
+
+def assign(x: Any, output: Tensor | None = None) -> Tensor:
+    """A copy of a tensor, array, list or number, put into `output` if that is given."""
+    if isinstance(x, Tensor):
+        made = assign_value(x)
+    else:
+        from bireme.ops.creation import to_tensor
+
+        made = to_tensor(x)
+    return made if output is None else views.assign(output, made, "assign")
+
+
+def clone(x: Tensor, name: str | None = None) -> Tensor:
+    """A copy that keeps its place in the gradient's graph."""
+    return assign_value(x)
+
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "angle",
+    "as_complex",
+    "as_real",
+    "asin",
+    "asinh",
+    "assign",
+    "atan",
+    "atanh",
+    "cast",
+    "ceil",
+    "clone",
+    "conj",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "exp",
+    "expm1",
+    "floor",
+    "frac",
+    "imag",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logit",
+    "nan_to_num",
+    "neg",
+    "negative",
+    "positive",
+    "rad2deg",
+    "real",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sgn",
+    "sigmoid",
+    "sign",
+    "signbit",
+    "sin",
+    "sinc",
+    "sinh",
+    "sqrt",
+    "square",
+    "stanh",
+    "tan",
+    "tanh",
+    "trunc",
+]  # fmt: skip

@@ -1,0 +1,156 @@
+"""Special functions: error, gamma, Bessel; from SciPy in one tier and from JAX in the other."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.core.errors import InvalidArgument
+from bireme.core.op import op
+from bireme.core.tensor import Tensor
+
+
+def _library(xp: Any) -> Any:
+    return importlib.import_module("scipy.special" if xp is np else "jax.scipy.special")
+
+
+def _call(xp: Any, name: str, *xs: Any) -> Any:
+    """A special function; types that the library lacks are computed in float32."""
+    function = getattr(_library(xp), name)
+    dtype = xs[-1].dtype
+    if dtype.itemsize < 4:
+        return function(*[x.astype(np.float32) for x in xs]).astype(dtype)
+    return function(*xs)
+
+
+def _define(
+    name: str, doc: str, library_name: str, slope: Callable[[Any, Any], Any], amp: str | None = None
+) -> Any:
+    def lowering(xp: Any, x: Any) -> Any:
+        return _call(xp, library_name, x)
+
+    def rule(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+        return (grad * slope(xp, x),)
+
+    lowering.__doc__ = doc
+    lowering.__module__ = __name__
+    return op(lowering, name=name, vjp=rule, promote="float", infer="elementwise", amp=amp)
+
+
+erf = _define(
+    "erf", "The error function.", "erf",
+    lambda xp, x: (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
+)  # fmt: skip
+lgamma = _define("lgamma", "log |gamma(x)|.", "gammaln", lambda xp, x: _call(xp, "digamma", x))
+digamma = _define(
+    "digamma", "The derivative of log gamma.", "digamma",
+    lambda xp, x: _call(xp, "polygamma", xp.ones_like(x), x),
+)  # fmt: skip
+i0 = _define(
+    "i0", "Modified Bessel function of the first kind, order 0.", "i0",
+    lambda xp, x: _call(xp, "i1", x),
+)  # fmt: skip
+i0e = _define(
+    "i0e", "i0(x) * exp(-|x|).", "i0e",
+    lambda xp, x: _call(xp, "i1e", x) - xp.sign(x) * _call(xp, "i0e", x),
+)  # fmt: skip
+
+
+def _over_x(xp: Any, value: Any, x: Any) -> Any:
+    """value / x, which tends to 1/2 at 0 for the Bessel functions of order 1."""
+    safe = xp.where(x == 0, xp.ones_like(x), x)
+    return xp.where(x == 0, 0.5 * xp.ones_like(x), value / safe)
+
+
+i1 = _define(
+    "i1", "Modified Bessel function of the first kind, order 1.", "i1",
+    lambda xp, x: _call(xp, "i0", x) - _over_x(xp, _call(xp, "i1", x), x),
+)  # fmt: skip
+i1e = _define(
+    "i1e", "i1(x) * exp(-|x|).", "i1e",
+    lambda xp, x: _call(xp, "i0e", x)
+    - xp.sign(x) * _call(xp, "i1e", x)
+    - _over_x(xp, _call(xp, "i1e", x), x),
+)  # fmt: skip
+gammaln = lgamma
+
+
+def _erfinv_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
+    return (grad * ((math.sqrt(math.pi) / 2) * xp.exp(out * out)),)
+
+
+@op(vjp=_erfinv_vjp, promote="float", infer="elementwise", amp="black")
+def erfinv(xp, x):
+    """The inverse of the error function."""
+    return _call(xp, "erfinv", x)
+
+
+def _polygamma_vjp(xp: Any, grad: Any, x: Any, n: int) -> tuple[Any]:
+    return (grad * _polygamma_at(xp, x, n + 1),)
+
+
+def _polygamma_at(xp: Any, x: Any, n: int) -> Any:
+    if n == 0:
+        return _call(xp, "digamma", x)
+    return _call(xp, "polygamma", xp.full_like(x, n), x)
+
+
+@op(name="polygamma", vjp=_polygamma_vjp, promote="float", infer="elementwise")
+def _polygamma(xp, x, n=1):
+    """The n-th derivative of digamma."""
+    return _polygamma_at(xp, x, n)
+
+
+def polygamma(x: Tensor, n: int, name: str | None = None) -> Tensor:
+    """The n-th derivative of digamma, n >= 0."""
+    if not isinstance(n, int) or n < 0:
+        raise InvalidArgument(f"[polygamma] n must be a non-negative integer. Received: {n!r}")
+    return _polygamma(x, n)
+
+
+def multigammaln(x: Tensor, p: int, name: str | None = None) -> Tensor:
+    """The logarithm of the gamma function of dimension p."""
+    if not isinstance(p, int) or p < 1:
+        raise InvalidArgument(f"[multigammaln] p must be a positive integer. Received: {p!r}")
+    from bireme.ops.math import minus, plus
+
+    total = None
+    for i in range(p):
+        term = lgamma(minus(x, i / 2))
+        total = term if total is None else plus(total, term)
+    return plus(total, p * (p - 1) / 4 * math.log(math.pi))
+
+
+def _incomplete_slope(xp: Any, x: Any, y: Any) -> Any:
+    """The derivative of the lower incomplete gamma function by y."""
+    return xp.exp((x - 1) * xp.log(y) - y - _call(xp, "gammaln", x))
+
+
+def _gammainc_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[None, Any]:
+    return None, grad * _incomplete_slope(xp, x, y)
+
+
+def _gammaincc_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[None, Any]:
+    return None, -grad * _incomplete_slope(xp, x, y)
+
+
+@op(vjp=_gammainc_vjp, promote="float_binary", infer="elementwise")
+def gammainc(xp, x, y):
+    """The regularised lower incomplete gamma function P(x, y); differentiable by y."""
+    return _call(xp, "gammainc", x, y)
+
+
+@op(vjp=_gammaincc_vjp, promote="float_binary", infer="elementwise")
+def gammaincc(xp, x, y):
+    """The regularised upper incomplete gamma function Q(x, y); differentiable by y."""
+    return _call(xp, "gammaincc", x, y)
+
+
+__all__ = [
+    "digamma", "erf", "erfinv", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
+    "lgamma", "multigammaln", "polygamma",
+]  # fmt: skip
