@@ -154,9 +154,7 @@ class PaddleTrainer:
         self.model, self.optimizer, self.loss = _BUILDERS[type(size)](paddle, size)
         self._load(make_weights(size) if weights is None else weights)
         self.model.train()
-        self.batches = [
-            (paddle.to_tensor(x), paddle.to_tensor(y)) for x, y in make_batches(size)
-        ]
+        self.batches = [(paddle.to_tensor(x), paddle.to_tensor(y)) for x, y in make_batches(size)]
 
     def _load(self, weights: Arrays) -> None:
         # One by one instead of set_state_dict: a name that is missing must not pass silently.

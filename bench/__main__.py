@@ -1,0 +1,63 @@
+"""The command line: `python -m bench eager|cold|memory|record`."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench import cold, eager, memory, peers, record
+from bench.processes import pin_to_cores
+from bench.workloads import WORKLOADS
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.add_argument("--update-docs", action="store_true", help="rewrite docs/benchmarks.md")
+        return sub
+
+    def choice(
+        sub: argparse.ArgumentParser, flag: str, all_: list[str], default: list[str]
+    ) -> None:
+        sub.add_argument(
+            flag,
+            nargs="+",
+            choices=all_,
+            default=default,
+            metavar="NAME",
+            help=f"out of {', '.join(all_)}",
+        )
+
+    names, workloads = list(peers.NAMES), list(WORKLOADS)
+    sub = command("eager", "training steps of all peers, side by side")
+    choice(sub, "--workloads", workloads, workloads)
+    choice(sub, "--peers", names, names)
+    sub.add_argument("--rounds", type=int, default=7)
+    sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a peer's turn")
+
+    sub = command("cold", "time to a first result, and a loop of ever new shapes")
+    sub.add_argument("--runs", type=int, default=9)
+
+    sub = command("memory", "peak resident memory of training")
+    choice(sub, "--workloads", workloads, ["resnet18", "encoder"])
+    choice(sub, "--peers", names, names)
+
+    sub = command("record", "what Python costs in a step of Bireme")
+    choice(sub, "--workloads", workloads, workloads)
+    sub.add_argument("--steps", type=int, default=100)
+    return parser
+
+
+def main() -> None:
+    options = vars(_parser().parse_args())
+    pin_to_cores()
+    command = options.pop("command")
+    if "peers" in options:
+        options["names"] = options.pop("peers")
+    {"eager": eager, "cold": cold, "memory": memory, "record": record}[command].main(**options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""`bench eager`: plain training loops, all peers side by side in interleaved rounds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+
+from bench import peers, report
+from bench.processes import Peer, PeerError
+from bench.workloads import DESCRIPTIONS
+
+# OpenMP threads spin for a while after their last region (libiomp5: 200 ms); a peer's turn
+# starts when its predecessor's threads are asleep.
+PAUSE_SECONDS = 0.3
+# The first loss depends on the forward pass only; later ones on gradients, updates and on
+# rounding, which grows from step to step.
+FIRST_LOSS_TOLERANCE = 1e-4
+LATER_LOSS_TOLERANCE = 1e-2
+
+
+@dataclass
+class Timing:
+    """What one peer did on one workload."""
+
+    losses: list[float] = field(default_factory=list)
+    ms: list[float] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def minimum(self) -> float | None:
+        return min(self.ms) if self.ms and not self.problem else None
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.ms) if self.ms and not self.problem else None
+
+
+def measure(workload: str, names: list[str], rounds: int, turn_seconds: float) -> dict[str, Timing]:
+    """Time `workload` on each peer; a peer that fails has a `problem` instead of times."""
+    timings = {name: Timing() for name in names}
+    with ExitStack() as stack:
+        ready: dict[str, tuple[Peer, int]] = {}
+        for name in names:
+            try:
+                peer = stack.enter_context(Peer(name, workload))
+                timings[name].losses = peer.ask("check")
+                seconds = peer.ask("warm")
+                ready[name] = peer, max(2, round(turn_seconds / seconds))
+                print(f"  {workload} {name}: ready, about {seconds * 1e3:.2f} ms", flush=True)
+            except PeerError as e:
+                timings[name].problem = str(e)
+                print(f"  {workload} {name}: n/a, {e}", flush=True)
+        compare_losses(timings)
+        for _ in range(rounds):
+            for name, (peer, steps) in ready.items():
+                time.sleep(PAUSE_SECONDS)
+                try:
+                    timings[name].ms.append(peer.ask("turn", steps) * 1e3)
+                except PeerError as e:
+                    timings[name].problem = str(e)
+    return timings
+
+
+def compare_losses(timings: dict[str, Timing]) -> None:
+    """Mark peers whose losses are not those of the majority: they do not compute the same."""
+    for step in range(max((len(t.losses) for t in timings.values()), default=0)):
+        losses = [t.losses[step] for t in timings.values() if step < len(t.losses)]
+        expected = statistics.median(losses)
+        tolerance = FIRST_LOSS_TOLERANCE if step == 0 else LATER_LOSS_TOLERANCE
+        for timing in timings.values():
+            if step >= len(timing.losses) or timing.problem:
+                continue
+            if not abs(timing.losses[step] - expected) <= tolerance * abs(expected):
+                timing.problem = (
+                    f"loss {timing.losses[step]:.6g} instead of {expected:.6g} at step {step + 1}"
+                )
+
+
+def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
+    """Ratios of the minima (ours / theirs, below 1 is faster), then the times themselves."""
+    others = [n for n in names if n != "bireme"]
+    ratio_rows, time_rows, notes = [], [], []
+    for workload, timings in results.items():
+        ours = timings["bireme"].minimum if "bireme" in timings else None
+        ratios = [
+            f"{ours / theirs:.2f}" if ours and (theirs := timings[n].minimum) else "n/a"
+            for n in others
+        ]
+        ratio_rows.append([f"`{workload}`", *ratios])
+        times = [
+            f"{t.minimum:.2f} ({t.median:.2f})" if (t := timings[n]).minimum else "n/a"
+            for n in names
+        ]
+        time_rows.append([f"`{workload}`", *times])
+        notes += [
+            f"- `{workload}`, {peers.label(n)}: n/a, {t.problem}"
+            for n, t in timings.items()
+            if t.problem
+        ]
+    parts = [
+        "Bireme's time per step divided by the peer's (below 1: Bireme is faster):",
+        report.table(["workload", *[f"/ {peers.label(n)}" for n in others]], ratio_rows),
+        "Milliseconds per training step, minimum (median) over the rounds:",
+        report.table(["workload", *[peers.label(n) for n in names]], time_rows),
+        "\n".join(f"- `{w}`: {DESCRIPTIONS[w]}" for w in results),
+    ]
+    if notes:
+        parts.append("\n".join(notes))
+    return "\n\n".join(parts)
+
+
+def main(
+    workloads: list[str], names: list[str], rounds: int, turn_seconds: float, update_docs: bool
+) -> None:
+    where = report.machine()
+    results = {w: measure(w, names, rounds, turn_seconds) for w in workloads}
+    as_json = {
+        workload: {
+            name: asdict(t) | {"minimum": t.minimum, "median": t.median}
+            for name, t in timings.items()
+        }
+        for workload, timings in results.items()
+    }
+    report.publish("eager", where, as_json, render(results, names), update_docs)

@@ -1,0 +1,42 @@
+"""`bench record`: what Python costs in a steady step of Bireme, without execution."""
+
+from __future__ import annotations
+
+from bench import report
+from bench.processes import Peer, PeerError
+
+
+def main(workloads: list[str], steps: int, update_docs: bool) -> None:
+    where = report.machine()
+    results, rows = {}, []
+    for workload in workloads:
+        try:
+            with Peer("bireme", workload) as peer:
+                figures = peer.ask("record", steps)
+        except PeerError as e:
+            results[workload] = {"problem": str(e)}
+            rows.append([f"`{workload}`", *["n/a"] * 4])
+            print(f"  {workload}: n/a, {e}", flush=True)
+            continue
+        results[workload] = figures
+        rows.append(
+            [
+                f"`{workload}`",
+                str(figures["ops"]),
+                f"{figures['record_us_per_op']:.2f}",
+                f"{figures['record_us']:.0f}",
+                f"{figures['lookup_us']:.0f}",
+            ]
+        )
+    header = [
+        "workload",
+        "ops per step",
+        "µs per op",
+        "recording, µs per step",
+        "look-up, µs per step",
+    ]
+    text = (
+        "Python's share of a step: recording forward, backward and update, and finding the "
+        "compiled program for the trace. Nothing is executed.\n\n" + report.table(header, rows)
+    )
+    report.publish("record", where, results, text, update_docs)

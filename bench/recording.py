@@ -1,0 +1,102 @@
+"""What Python costs in a step of Bireme: recording, and finding the program for the trace.
+
+The compiled programs are replaced by stand-ins that return at once, so that neither execution
+nor its threads and cache misses are in the figures. The runner that the recorder calls is timed
+separately: what is left of a step is recording.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+
+class _Ghost:
+    """A result that was never computed."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Any):
+        self.aval = aval
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.zeros(self.aval.shape, dtype or self.aval.dtype.numpy)
+
+
+class _NoExecution:
+    """In place of an executable: the right number of results and nothing else."""
+
+    def __init__(self, program: Any):
+        types = program.graph.value_types()
+        self.types = [types[slot] for slot in program.outputs]
+
+    def call(self, arguments: tuple[Any, ...]) -> list[_Ghost]:
+        # Fresh objects each time: a result held elsewhere would change the cache key.
+        return [_Ghost(t) for t in self.types]
+
+    def put(self, buffer: Any) -> Any:
+        return buffer
+
+
+class _TimedRunner:
+    def __init__(self, run: Any):
+        self.run = run
+        self.seconds = 0.0
+        self.codes: list[list[int]] = []
+
+    def __call__(self, trace: Any) -> None:
+        self.codes.append(trace.code)
+        start = time.perf_counter()
+        self.run(trace)
+        self.seconds += time.perf_counter() - start
+
+
+def _count_ops(code: list[int]) -> int:
+    from bireme.core.aval import Aval
+    from bireme.core.op import CALLS
+
+    at = count = 0
+    while at < len(code):
+        at += 1 + sum(isinstance(t, Aval) for t in CALLS[code[at]].types)
+        count += 1
+    return count
+
+
+def measure(trainer: Any, count: int) -> dict[str, float]:
+    """Ops of a step and microseconds of Python, the least of `count` steps.
+
+    The process is of no use for training afterwards: parameters hold no numbers any more.
+    """
+    from bireme.core import executor, trace
+
+    programs = [p for p in executor._programs.values() if p.executable is not None]
+    for program in programs:
+        program.executable = _NoExecution(program)
+    known = executor.program_count()
+    runner = _TimedRunner(executor.run)
+    trace.set_runner(runner, executor.run_for_other_thread)
+    rows = []
+    try:
+        for i in range(count + 5):
+            runner.seconds = 0.0
+            runner.codes.clear()
+            start = time.perf_counter()
+            loss = trainer.step(i)  # noqa: F841 (kept alive: part of what the step must yield)
+            total = time.perf_counter() - start
+            rows.append((total - runner.seconds, runner.seconds))
+    finally:
+        trace.set_runner(executor.run, executor.run_for_other_thread)
+    if executor.program_count() != known:
+        raise RuntimeError("the measured steps were not the ones that had been warmed up")
+    ops = sum(map(_count_ops, runner.codes))
+    record = min(r for r, _ in rows[5:]) * 1e6
+    run = min(r for _, r in rows[5:]) * 1e6
+    return {
+        "ops": ops,
+        "programs": len(runner.codes),
+        "record_us": record,
+        "record_us_per_op": record / ops,
+        "lookup_us": run,
+    }
