@@ -10,7 +10,8 @@ from typing import Any
 FAMILIES = (
     "creation", "math_unary", "math", "special", "logic", "reduction", "linalg", "search",
     "manipulation", "indexing",
-    "random", "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention", "rnn",
+    "random", "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention",
+    "rnn",
 )  # fmt: skip
 
 # Families whose public names live in `paddle.nn.functional` rather than in `paddle`.

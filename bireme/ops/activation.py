@@ -1,5 +1,662 @@
-"""Activations."""
+"""Activation functions.
+
+Slopes, bounds and temperatures are run-time inputs: changing one never recompiles.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core import jax_door
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.op import op
+from bireme.core.random import bits, next_key, uniform
+from bireme.core.tensor import Tensor
+from bireme.core.views import assign
+from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
+
+
+def _float_input(x: Aval, *rest: Any, **attrs: Any) -> None:
+    need_float("x", x)
+
+
+def _like_x(x: Aval, *rest: Any, **attrs: Any) -> Aval:
+    return x
+
+
+def sigmoid_of(xp: Any, x: Any) -> Any:
+    """1 / (1 + exp(-x)); the overflow of exp gives the right limit."""
+    return 1 / (1 + xp.exp(-x))
+
+
+def erf(xp: Any, x: Any) -> Any:
+    """The error function, in the precision of `x`."""
+    if xp is np:
+        from scipy.special import erf as scipy_erf
+
+        return scipy_erf(wide(np, x)).astype(x.dtype)
+    return jax_door.jax().lax.erf(x)
+
+
+def _inplace(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The form of `function` that overwrites its first argument."""
+    name = function.__name__ + "_"
+
+    def overwrite(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return assign(x, function(x, *args, **kwargs), name)
+
+    overwrite.__name__ = name
+    overwrite.__doc__ = f"`{function.__name__}` in place."
+    return overwrite
+
+
+# --- piecewise linear ---------------------------------------------------------------------------
+
+
+@op(vjp=lambda xp, grad, out: (xp.where(out > 0, grad, 0),), infer="elementwise")
+def relu(xp, x):
+    """max(x, 0)."""
+    return xp.maximum(x, 0)
+
+
+@op(
+    vjp=lambda xp, grad, out: (xp.where((out > 0) & (out < 6), grad, 0),),
+    infer="elementwise",
+)
+def relu6(xp, x):
+    """min(max(x, 0), 6)."""
+    return xp.minimum(xp.maximum(x, 0), 6)
+
+
+@op(
+    name="leaky_relu",
+    vjp=lambda xp, grad, x, negative_slope: (xp.where(x < 0, grad * negative_slope, grad), None),
+    infer=_like_x,
+    check=_float_input,
+)
+def _leaky_relu(xp, x, negative_slope):
+    return xp.where(x < 0, x * negative_slope, x)
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.01, name: str | None = None) -> Tensor:
+    """x above zero, negative_slope * x below."""
+    return _leaky_relu(x, float(negative_slope))
+
+
+def _prelu_vjp(xp: Any, grad: Any, x: Any, weight: Any, axis: int, needs: Any) -> tuple[Any, Any]:
+    slope = _prelu_slope(xp, x, weight, axis)
+    positive = x > 0
+    grad_weight = None
+    if needs[1]:
+        pull = wide(xp, xp.where(positive, 0, grad * x))
+        if slope.ndim == 0:
+            grad_weight = xp.reshape(xp.sum(pull), weight.shape)
+        else:
+            others = tuple([i for i in range(x.ndim) if i != axis])
+            grad_weight = xp.reshape(xp.sum(pull, axis=others), weight.shape)
+    return xp.where(positive, grad, grad * slope), grad_weight
+
+
+def _prelu_slope(xp: Any, x: Any, weight: Any, axis: int) -> Any:
+    if weight.size == 1:
+        return xp.reshape(weight, ())
+    return xp.reshape(weight, channel_shape(x.ndim, axis))
+
+
+@op(name="prelu", inputs=("x", "weight"), vjp=_prelu_vjp, infer=_like_x)
+def _prelu(xp, x, weight, axis=1):
+    return xp.where(x > 0, x, x * _prelu_slope(xp, x, weight, axis))
+
+
+_CHANNEL_FIRST = ("NC", "NCL", "NCHW", "NCDHW")
+_CHANNEL_LAST = ("NLC", "NHWC", "NDHWC")
+
+
+def prelu(x: Tensor, weight: Tensor, data_format: str = "NCHW", name: str | None = None) -> Tensor:
+    """x above zero, weight * x below; `weight` is one number or one per channel."""
+    axis = 1
+    size = weight.size
+    if size != 1:
+        if data_format in _CHANNEL_LAST:
+            axis = x.ndim - 1
+        elif data_format not in _CHANNEL_FIRST:
+            raise InvalidArgument(
+                f"[prelu] data_format must be one of {_CHANNEL_FIRST + _CHANNEL_LAST}. "
+                f"Received: {data_format!r}"
+            )
+        if x.ndim < 2 or x._value.aval.shape[axis] != size:
+            raise ShapeMismatch(
+                f"[prelu] weight must have one element, or one per channel of x. Received: weight "
+                f"with {size} elements, x of shape {x.shape} in {data_format}"
+            )
+    return _prelu(x, weight, axis)
+
+
+def _between(xp: Any, grad: Any, x: Any, min: Any, max: Any) -> tuple[Any, ...]:
+    return xp.where((x > min) & (x < max), grad, 0), None, None
+
+
+@op(name="hardtanh", vjp=_between, infer=_like_x, check=_float_input)
+def _hardtanh(xp, x, min, max):
+    return xp.minimum(xp.maximum(x, min), max)
+
+
+def hardtanh(x: Tensor, min: float = -1.0, max: float = 1.0, name: str | None = None) -> Tensor:
+    """x limited to [min, max]."""
+    return _hardtanh(x, float(min), float(max))
+
+
+def _hardsigmoid_vjp(xp: Any, grad: Any, out: Any, slope: Any) -> tuple[Any, ...]:
+    return xp.where((out > 0) & (out < 1), grad * slope, 0), None, None
+
+
+@op(name="hardsigmoid", vjp=_hardsigmoid_vjp, infer=_like_x, check=_float_input)
+def _hardsigmoid(xp, x, slope, offset):
+    return xp.minimum(xp.maximum(x * slope + offset, 0), 1)
+
+
+def hardsigmoid(
+    x: Tensor, slope: float = 0.1666667, offset: float = 0.5, name: str | None = None
+) -> Tensor:
+    """slope * x + offset limited to [0, 1]."""
+    return _hardsigmoid(x, float(slope), float(offset))
+
+
+def _hardswish_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    slope = xp.where(x < 3, x / 3 + 0.5, 1.0)
+    return (xp.where(x > -3, grad * slope, 0),)
+
+
+@op(vjp=_hardswish_vjp, infer="elementwise", check=_float_input)
+def hardswish(xp, x):
+    """x * min(max(x + 3, 0), 6) / 6."""
+    return x * xp.minimum(xp.maximum(x + 3, 0), 6) / 6
+
+
+def _shrink_vjp(xp: Any, grad: Any, x: Any, threshold: Any) -> tuple[Any, ...]:
+    return xp.where((x > threshold) | (x < -threshold), grad, 0), None
+
+
+def _outside(x: Any, threshold: Any) -> Any:
+    return (x >= threshold) | (x <= -threshold)
+
+
+@op(
+    name="hardshrink",
+    vjp=lambda xp, grad, x, threshold: (xp.where(_outside(x, threshold), grad, 0), None),
+    infer=_like_x,
+    check=_float_input,
+)
+def _hardshrink(xp, x, threshold):
+    return xp.where(_outside(x, threshold), x, 0)
+
+
+def hardshrink(x: Tensor, threshold: float = 0.5, name: str | None = None) -> Tensor:
+    """x where |x| >= threshold, else 0."""
+    return _hardshrink(x, float(threshold))
+
+
+@op(name="softshrink", vjp=_shrink_vjp, infer=_like_x, check=_float_input)
+def _softshrink(xp, x, threshold):
+    return xp.where(x > threshold, x - threshold, xp.where(x < -threshold, x + threshold, 0))
+
+
+def softshrink(x: Tensor, threshold: float = 0.5, name: str | None = None) -> Tensor:
+    """x moved towards 0 by threshold, 0 in between."""
+    if threshold < 0:
+        raise InvalidArgument(f"[softshrink] threshold must not be negative. Received: {threshold}")
+    return _softshrink(x, float(threshold))
+
+
+@op(
+    name="thresholded_relu",
+    vjp=lambda xp, grad, x, threshold: (xp.where(x > threshold, grad, 0), None, None),
+    infer=_like_x,
+    check=_float_input,
+)
+def _thresholded_relu(xp, x, threshold, value):
+    return xp.where(x > threshold, x, value)
+
+
+def thresholded_relu(
+    x: Tensor, threshold: float = 1.0, value: float = 0.0, name: str | None = None
+) -> Tensor:
+    """x above threshold, value elsewhere."""
+    return _thresholded_relu(x, float(threshold), float(value))
+
+
+def _rrelu_slopes(xp: Any, x: Any, lower: Any, upper: Any, seed: Any, offset: Any) -> Any:
+    draws = uniform(xp, seed, offset, x.shape, wide(xp, xp.zeros((), x.dtype)).dtype)
+    return (lower + (upper - lower) * draws).astype(x.dtype)
+
+
+def _rrelu_vjp(
+    xp: Any, grad: Any, x: Any, lower: Any, upper: Any, seed: Any, offset: Any
+) -> tuple[Any, ...]:
+    slopes = _rrelu_slopes(xp, x, lower, upper, seed, offset)
+    return xp.where(x >= 0, grad, grad * slopes), None, None, None, None
+
+
+@op(name="rrelu", vjp=_rrelu_vjp, infer=_like_x, check=_float_input)
+def _rrelu(xp, x, lower, upper, seed, offset):
+    return xp.where(x >= 0, x, x * _rrelu_slopes(xp, x, lower, upper, seed, offset))
+
+
+def rrelu(
+    x: Tensor,
+    lower: float = 1.0 / 8.0,
+    upper: float = 1.0 / 3.0,
+    training: bool = True,
+    name: str | None = None,
+) -> Tensor:
+    """x above zero; below, x times a slope drawn from [lower, upper] (their mean in inference)."""
+    if not 0 <= lower <= upper <= 1:
+        raise InvalidArgument(
+            f"[rrelu] 0 <= lower <= upper <= 1 must hold. Received: lower={lower}, upper={upper}"
+        )
+    if not training:
+        return _leaky_relu(x, (lower + upper) / 2.0)
+    return _rrelu(x, float(lower), float(upper), *next_key())
+
+
+# --- smooth -------------------------------------------------------------------------------------
+
+_SQRT_HALF = math.sqrt(0.5)
+_PDF_PEAK = 1 / math.sqrt(2 * math.pi)
+_TANH_SCALE = math.sqrt(2 / math.pi)
+
+
+def _gelu_vjp(xp: Any, grad: Any, x: Any, approximate: bool) -> tuple[Any]:
+    w = wide(xp, x)
+    if approximate:
+        square = w * w
+        t = xp.tanh(_TANH_SCALE * w * (1 + 0.044715 * square))
+        slope = 0.5 * (1 + t) * (1 + w * (1 - t) * _TANH_SCALE * (1 + 0.134145 * square))
+    else:
+        slope = 0.5 * (1 + erf(xp, w * _SQRT_HALF)) + w * (_PDF_PEAK * xp.exp(-0.5 * w * w))
+    return (grad * slope,)
+
+
+@op(vjp=_gelu_vjp, infer="elementwise", check=_float_input)
+def gelu(xp, x, approximate=False):
+    """x * Phi(x) with the normal distribution's Phi, or its approximation by tanh."""
+    w = wide(xp, x)
+    if approximate:
+        out = 0.5 * w * (1 + xp.tanh(_TANH_SCALE * w * (1 + 0.044715 * w * w)))
+    else:
+        out = 0.5 * w * (1 + erf(xp, w * _SQRT_HALF))
+    return out.astype(x.dtype)
+
+
+def _silu_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    s = sigmoid_of(xp, x)
+    return (grad * s * (1 + x * (1 - s)),)
+
+
+@op(name="silu", vjp=_silu_vjp, infer="elementwise", check=_float_input)
+def _silu(xp, x):
+    return x * sigmoid_of(xp, x)
+
+
+def silu(x: Tensor, inplace: bool = False, name: str | None = None) -> Tensor:
+    """x * sigmoid(x)."""
+    return assign(x, _silu(x), "silu") if inplace else _silu(x)
+
+
+def swish(x: Tensor, name: str | None = None) -> Tensor:
+    """x * sigmoid(x); another name of silu."""
+    return _silu(x)
+
+
+def _swiglu_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    s = sigmoid_of(xp, x)
+    return grad * y * s * (1 + x * (1 - s)), grad * x * s
+
+
+@op(name="swiglu", vjp=_swiglu_vjp, infer="elementwise")
+def _swiglu(xp, x, y):
+    return x * sigmoid_of(xp, x) * y
+
+
+def _halves(xp: Any, x: Any, axis: int) -> tuple[Any, Any]:
+    return tuple(xp.split(x, 2, axis=axis))
+
+
+def _half_infer(x: Aval, axis: int) -> Aval:
+    shape = list(x.shape)
+    shape[axis] = shape[axis] // 2
+    return aval(tuple(shape), x.dtype)
+
+
+def _half_check(x: Aval, axis: int) -> None:
+    need_float("x", x)
+    if x.shape[normal_axis(axis, x.ndim)] % 2 != 0:
+        raise ShapeMismatch("the dimension to be halved must be even")
+
+
+def _swiglu_packed_vjp(xp: Any, grad: Any, x: Any, axis: int) -> tuple[Any]:
+    a, b = _halves(xp, x, axis)
+    return (xp.concatenate(_swiglu_vjp(xp, grad, a, b), axis=axis),)
+
+
+@op(name="swiglu_packed", vjp=_swiglu_packed_vjp, infer=_half_infer, check=_half_check)
+def _swiglu_packed(xp, x, axis=-1):
+    a, b = _halves(xp, x, axis)
+    return a * sigmoid_of(xp, a) * b
+
+
+def swiglu(x: Tensor, y: Tensor | None = None, name: str | None = None) -> Tensor:
+    """silu(x) * y; without `y` the last dimension of `x` holds both."""
+    return _swiglu_packed(x) if y is None else _swiglu(x, y)
+
+
+def _glu_vjp(xp: Any, grad: Any, x: Any, axis: int) -> tuple[Any]:
+    a, b = _halves(xp, x, axis)
+    s = sigmoid_of(xp, b)
+    return (xp.concatenate((grad * s, grad * a * s * (1 - s)), axis=axis),)
+
+
+@op(name="glu", vjp=_glu_vjp, infer=_half_infer, check=_half_check)
+def glu(xp, x, axis=-1):
+    """a * sigmoid(b) where a and b are the halves of x along axis."""
+    a, b = _halves(xp, x, axis)
+    return a * sigmoid_of(xp, b)
+
+
+@op(
+    name="elu",
+    vjp=lambda xp, grad, x, alpha: (xp.where(x > 0, grad, grad * alpha * xp.exp(x)), None),
+    infer=_like_x,
+    check=_float_input,
+)
+def _elu(xp, x, alpha):
+    return xp.where(x > 0, x, alpha * xp.expm1(x))
+
+
+def elu(x: Tensor, alpha: float = 1.0, name: str | None = None) -> Tensor:
+    """x above zero, alpha * (exp(x) - 1) below."""
+    return _elu(x, float(alpha))
+
+
+@op(
+    name="celu",
+    vjp=lambda xp, grad, x, alpha: (xp.where(x > 0, grad, grad * xp.exp(x / alpha)), None),
+    infer=_like_x,
+    check=_float_input,
+)
+def _celu(xp, x, alpha):
+    return xp.where(x > 0, x, alpha * xp.expm1(x / alpha))
+
+
+def celu(x: Tensor, alpha: float = 1.0, name: str | None = None) -> Tensor:
+    """x above zero, alpha * (exp(x / alpha) - 1) below."""
+    if alpha == 0:
+        raise InvalidArgument("[celu] alpha must not be zero. Received: 0")
+    return _celu(x, float(alpha))
+
+
+@op(
+    name="selu",
+    vjp=lambda xp, grad, x, scale, alpha: (
+        xp.where(x > 0, grad * scale, grad * (scale * alpha) * xp.exp(x)), None, None,
+    ),
+    infer=_like_x,
+    check=_float_input,
+)  # fmt: skip
+def _selu(xp, x, scale, alpha):
+    return scale * xp.where(x > 0, x, alpha * xp.expm1(x))
+
+
+def selu(
+    x: Tensor,
+    scale: float = 1.0507009873554805,
+    alpha: float = 1.6732632423543772,
+    name: str | None = None,
+) -> Tensor:
+    """scale * x above zero, scale * alpha * (exp(x) - 1) below."""
+    if scale <= 1.0:
+        raise InvalidArgument(f"[selu] scale must be greater than 1. Received: {scale}")
+    if alpha < 0:
+        raise InvalidArgument(f"[selu] alpha must not be negative. Received: {alpha}")
+    return _selu(x, float(scale), float(alpha))
+
+
+def _softplus_vjp(xp: Any, grad: Any, x: Any, beta: Any, threshold: Any) -> tuple[Any, ...]:
+    scaled = x * beta
+    return xp.where(scaled > threshold, grad, grad * sigmoid_of(xp, scaled)), None, None
+
+
+@op(name="softplus", vjp=_softplus_vjp, infer=_like_x, check=_float_input)
+def _softplus(xp, x, beta, threshold):
+    scaled = x * beta
+    return xp.where(scaled > threshold, x, softplus_of(xp, scaled) / beta)
+
+
+def softplus_of(xp: Any, x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def softplus(x: Tensor, beta: float = 1, threshold: float = 20, name: str | None = None) -> Tensor:
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x passes threshold."""
+    return _softplus(x, float(beta), float(threshold))
+
+
+@op(vjp=lambda xp, grad, x: (grad * sigmoid_of(xp, -x),), infer="elementwise", check=_float_input)
+def log_sigmoid(xp, x):
+    """log(sigmoid(x)) without overflow."""
+    return -softplus_of(xp, -x)
+
+
+logsigmoid = log_sigmoid
+
+
+def _mish_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    t = xp.tanh(softplus_of(xp, x))
+    return (grad * (t + x * (1 - t * t) * sigmoid_of(xp, x)),)
+
+
+@op(vjp=_mish_vjp, infer="elementwise", check=_float_input)
+def mish(xp, x):
+    """x * tanh(softplus(x))."""
+    return x * xp.tanh(softplus_of(xp, x))
+
+
+@op(
+    vjp=lambda xp, grad, x: (grad / xp.square(1 + xp.abs(x)),),
+    infer="elementwise",
+    check=_float_input,
+)
+def softsign(xp, x):
+    """x / (1 + |x|)."""
+    return x / (1 + xp.abs(x))
+
+
+@op(
+    vjp=lambda xp, grad, x: (grad * xp.square(xp.tanh(x)),),
+    infer="elementwise",
+    check=_float_input,
+)
+def tanhshrink(xp, x):
+    """x - tanh(x)."""
+    return x - xp.tanh(x)
+
+
+# --- over an axis -------------------------------------------------------------------------------
+
+
+def _axis_check(x: Aval, axis: int, dtype: Any) -> None:
+    if dtype is None:
+        need_float("x", x)
+    normal_axis(axis, max(x.ndim, 1))
+
+
+def _cast_infer(x: Aval, axis: int, dtype: Any) -> Aval:
+    return x if dtype is None else aval(x.shape, dtype)
+
+
+def softmax_of(xp: Any, x: Any, axis: int) -> Any:
+    if x.ndim == 0:
+        return xp.ones_like(x)
+    e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
+    return e / xp.sum(e, axis=axis, keepdims=True)
+
+
+def log_softmax_of(xp: Any, x: Any, axis: int) -> Any:
+    if x.ndim == 0:
+        return xp.zeros_like(x)
+    shifted = x - xp.max(x, axis=axis, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
+
+
+def _softmax_vjp(xp: Any, grad: Any, out: Any, axis: int) -> tuple[Any]:
+    if out.ndim == 0:
+        return (xp.zeros_like(out),)
+    return (out * (grad - xp.sum(grad * out, axis=axis, keepdims=True)),)
+
+
+@op(
+    name="softmax",
+    inputs=("x",),
+    vjp=_softmax_vjp,
+    infer=_cast_infer,
+    check=_axis_check,
+    amp="black",
+)
+def _softmax(xp, x, axis=-1, dtype=None):
+    if dtype is not None:
+        x = x.astype(dtype.numpy)
+    return softmax_of(xp, wide(xp, x), axis).astype(x.dtype)
+
+
+def softmax(
+    x: Tensor,
+    axis: int = -1,
+    dtype: Any = None,
+    name: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """exp(x) divided by its sum along `axis`; computed in `dtype` if one is given."""
+    made = _softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
+    return made if out is None else assign(out, made, "softmax")
+
+
+def _log_softmax_vjp(xp: Any, grad: Any, out: Any, axis: int) -> tuple[Any]:
+    if out.ndim == 0:
+        return (xp.zeros_like(out),)
+    return (grad - xp.exp(out) * xp.sum(grad, axis=axis, keepdims=True),)
+
+
+@op(
+    name="log_softmax",
+    inputs=("x",),
+    vjp=_log_softmax_vjp,
+    infer=_cast_infer,
+    check=_axis_check,
+    amp="black",
+)
+def _log_softmax(xp, x, axis=-1, dtype=None):
+    if dtype is not None:
+        x = x.astype(dtype.numpy)
+    return log_softmax_of(xp, wide(xp, x), axis).astype(x.dtype)
+
+
+def log_softmax(x: Tensor, axis: int = -1, dtype: Any = None, name: str | None = None) -> Tensor:
+    """log(softmax(x)) along `axis`, without overflow."""
+    return _log_softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
+
+
+def _gumbel_vjp(xp: Any, grads: Any, out: Any, temperature: Any, axis: int) -> tuple[Any, ...]:
+    # The hard sample passes its gradient straight through to the soft one.
+    soft = out[1]
+    grad = grads[0] + grads[1]
+    pull = soft * (grad - xp.sum(grad * soft, axis=axis, keepdims=True)) / temperature
+    return pull, None, None, None
+
+
+@op(
+    name="gumbel_softmax",
+    inputs=("x", "temperature", "seed", "offset"),
+    vjp=_gumbel_vjp,
+    infer=lambda x, temperature, seed, offset, hard, axis: (x, x),
+    check=_float_input,
+    amp="black",
+)
+def _gumbel_softmax(xp, x, temperature, seed, offset, hard=False, axis=-1):
+    # 24 bits and half a step: never 0 or 1, so both logarithms are finite.
+    draws = (bits(xp, seed, offset, x.shape) >> np.uint32(8)).astype(np.float32)
+    noise = -xp.log(-xp.log((draws + 0.5) * np.float32(2.0**-24)))
+    soft = softmax_of(xp, (x + noise.astype(x.dtype)) / temperature, axis)
+    if not hard:
+        return soft, soft
+    first = xp.expand_dims(xp.argmax(soft, axis=axis), axis)
+    places = xp.reshape(xp.arange(x.shape[axis]), channel_shape(x.ndim, axis % x.ndim))
+    return (places == first).astype(x.dtype), soft
+
+
+def gumbel_softmax(
+    x: Tensor,
+    temperature: float = 1.0,
+    hard: bool = False,
+    axis: int = -1,
+    name: str | None = None,
+) -> Tensor:
+    """A sample of the Gumbel-softmax distribution with logits `x`; one-hot if `hard`."""
+    return _gumbel_softmax(x, float(temperature), *next_key(), hard, axis)[0]
+
+
+def _maxout_infer(x: Aval, groups: int, axis: int) -> Aval:
+    shape = list(x.shape)
+    shape[axis] = shape[axis] // groups
+    return aval(tuple(shape), x.dtype)
+
+
+def _maxout_check(x: Aval, groups: int, axis: int) -> None:
+    if groups < 1 or x.shape[normal_axis(axis, x.ndim)] % groups != 0:
+        raise ShapeMismatch(
+            f"the {x.shape[axis]} channels on axis {axis} must divide into groups of {groups}"
+        )
+
+
+def _grouped(xp: Any, x: Any, groups: int, axis: int) -> Any:
+    axis %= x.ndim
+    shape = (*x.shape[:axis], x.shape[axis] // groups, groups, *x.shape[axis + 1 :])
+    return xp.reshape(x, shape)
+
+
+def _maxout_vjp(xp: Any, grad: Any, x: Any, out: Any, groups: int, axis: int) -> tuple[Any]:
+    axis %= x.ndim
+    peak = _grouped(xp, x, groups, axis) == xp.expand_dims(out, axis + 1)
+    # Of equal elements the first one gets the gradient, as in Paddle.
+    first = peak & (xp.cumsum(peak, axis=axis + 1) == 1)
+    return (xp.reshape(xp.where(first, xp.expand_dims(grad, axis + 1), 0), x.shape),)
+
+
+@op(name="maxout", inputs=("x",), vjp=_maxout_vjp, infer=_maxout_infer, check=_maxout_check)
+def maxout(xp, x, groups=1, axis=1):
+    """The maximum of every `groups` neighbouring channels."""
+    axis %= x.ndim
+    return xp.max(_grouped(xp, x, groups, axis), axis=axis + 1)
+
+
+relu_ = _inplace(relu)
+elu_ = _inplace(elu)
+hardtanh_ = _inplace(hardtanh)
+leaky_relu_ = _inplace(leaky_relu)
+softmax_ = _inplace(softmax)
+thresholded_relu_ = _inplace(thresholded_relu)
+
+__all__ = [
+    "celu", "elu", "elu_", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "log_sigmoid", "log_softmax",
+    "logsigmoid", "maxout", "mish", "prelu", "relu", "relu6", "relu_", "rrelu", "selu", "silu",
+    "softmax", "softmax_", "softplus", "softshrink", "softsign", "swiglu", "swish", "tanhshrink",
+    "thresholded_relu", "thresholded_relu_",
+]  # fmt: skip

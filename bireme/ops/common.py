@@ -371,6 +371,6 @@ def gather_tree(xp, ids, parents):
 
 
 __all__ = [
-    "bilinear", "cosine_similarity", "embedding", "gather_tree", "label_smooth", "linear", "normalize",
-    "one_hot", "pairwise_distance", "sequence_mask",
+    "bilinear", "cosine_similarity", "embedding", "gather_tree", "label_smooth", "linear",
+    "normalize", "one_hot", "pairwise_distance", "sequence_mask",
 ]  # fmt: skip

@@ -49,6 +49,10 @@ def _weight(shape, i):
     return rand(*shape, seed=100 + i) if shape else np.float32(0.7)
 
 
+def _dtype_name(tensor):
+    return str(tensor.dtype).split(".")[-1]
+
+
 def _is_tensor(value):
     return isinstance(value, np.ndarray)
 
@@ -79,7 +83,7 @@ def call(lib, function, args, kwargs, grads):
             )
             o.backward(seed, retain_graph=i + 1 < len(floats))
     found = [None if leaf.grad is None else leaf.grad.numpy() for leaf in leaves]
-    return [(str(o.dtype).split(".")[-1], o.numpy()) for o in outs], found
+    return [(_dtype_name(o), o.numpy()) for o in outs], found
 
 
 def check(name, *args, grads=True, rtol=2e-5, atol=2e-6, tiers=TIERS, ours=None, theirs=None,
