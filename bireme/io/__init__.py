@@ -1,0 +1,43 @@
+"""Feeding data: datasets, samplers, and a DataLoader with worker processes."""
+
+from bireme.io.dataloader import DataLoader
+from bireme.io.dataset import (
+    ChainDataset,
+    ComposeDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from bireme.io.sampler import (
+    BatchSampler,
+    DistributedBatchSampler,
+    RandomSampler,
+    Sampler,
+    SequenceSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from bireme.io.worker import get_worker_info
+
+__all__ = [
+    "BatchSampler",
+    "ChainDataset",
+    "ComposeDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedBatchSampler",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequenceSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "get_worker_info",
+    "random_split",
+]
