@@ -85,18 +85,20 @@ def changing_lengths(runs: int) -> dict[str, dict[str, object]]:
     return results
 
 
-def _rows(results: dict[str, dict[str, object]], unit: float) -> list[list[str]]:
+def _section(title: str, column: str, results: dict[str, dict[str, object]], unit: float) -> str:
     ours = results["bireme"].get("best")
-    rows = []
+    rows, notes = [], []
     for name, result in results.items():
-        shown = _LABELS.get(name) or ("torch eager" if name == "torch" else peers.label(name))
+        shown = _LABELS.get(name) or peers.label(name)
         best = result.get("best")
         if not isinstance(best, float):
-            rows.append([shown, f"n/a: {result['problem']}", "n/a"])
+            rows.append([shown, "n/a", "n/a"])
+            notes.append(f"- {shown}: n/a, {result['problem']}")
             continue
         ratio = f"{ours / best:.2f}" if isinstance(ours, float) else "n/a"
-        rows.append([shown, f"{best * unit:.2f}" if unit == 1 else f"{best * unit:.0f}", ratio])
-    return rows
+        rows.append([shown, f"{best * unit:.3g}", ratio])
+    table = report.table(["", column, "Bireme / this"], rows)
+    return "\n\n".join([title, table, *(["\n".join(notes)] if notes else [])])
 
 
 def main(runs: int, update_docs: bool) -> None:
@@ -105,11 +107,19 @@ def main(runs: int, update_docs: bool) -> None:
     lengths = changing_lengths(max(1, runs // 3))
     text = "\n\n".join(
         [
-            "From process start to the first printed result of `x + 1` (import included):",
-            report.table(["", "ms", "Bireme / this"], _rows(first, 1e3)),
-            f"{LENGTHS} training steps of `encoder`, each with another sequence length, nothing "
-            "cached from earlier runs, loss read in every step:",
-            report.table(["", "seconds", "Bireme / this"], _rows(lengths, 1.0)),
+            _section(
+                "From process start to the first printed result of `x + 1` (import included):",
+                "ms",
+                first,
+                1e3,
+            ),
+            _section(
+                f"{LENGTHS} training steps of `encoder`, each with another sequence length, "
+                "nothing cached from earlier runs, loss read in every step:",
+                "seconds",
+                lengths,
+                1.0,
+            ),
         ]
     )
     results = {"first_result": first, "lengths": lengths}

@@ -1,0 +1,79 @@
+"""The benchmark suite imports, and its Bireme side trains, on models of a few neurons."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # `bench` is run from the checkout, not installed
+
+from bench import eager, peers, report  # noqa: E402
+from bench.paddle_models import bireme_trainer  # noqa: E402
+from bench.recording import measure  # noqa: E402
+from bench.workloads import LSTM, MLP, WORKLOADS, Encoder, ResNet, make_weights  # noqa: E402
+
+SMALL = {
+    "mlp": MLP(depth=3, width=8, batch=4),
+    "encoder": Encoder(
+        layers=1, width=8, heads=2, feed_forward=16, vocabulary=11, batch=2, tokens=5
+    ),
+    "resnet": ResNet(channels=(4, 8), blocks=1, classes=5, batch=2, pixels=16),
+    "lstm": LSTM(layers=2, width=8, batch=2, steps=3, classes=4),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bireme_trains_one_step(name: str) -> None:
+    trainer = bireme_trainer(SMALL[name])
+    assert math.isfinite(trainer.read(trainer.step(0)))
+
+
+def test_shorter_sequences() -> None:
+    trainer = bireme_trainer(SMALL["encoder"])
+    assert math.isfinite(trainer.read(trainer.step_of_length(3)))
+
+
+def test_recording_cost_is_measured() -> None:
+    trainer = bireme_trainer(SMALL["mlp"])
+    loss = None
+    for i in range(6):
+        loss = trainer.step(i)
+    trainer.read(loss)
+    trainer.settle()
+    for i in range(2):
+        loss = trainer.step(i)
+    trainer.read(loss)
+    figures = measure(trainer, 3)
+    assert figures["ops"] > 10
+    assert figures["record_us_per_op"] > 0
+
+
+def test_every_workload_has_weights() -> None:
+    for size in WORKLOADS.values():
+        assert all(w.dtype == "float32" for w in make_weights(size).values())
+
+
+def test_peers_that_disagree_are_marked() -> None:
+    same = {n: eager.Timing(losses=[1.0, 0.9], ms=[2.0]) for n in ("bireme", "jax", "paddle")}
+    other = eager.Timing(losses=[1.0, 0.5], ms=[1.0])
+    timings = same | {"torch": other}
+    eager.compare_losses(timings)
+    assert other.minimum is None
+    assert "step 2" in other.problem
+    assert same["bireme"].minimum == 2.0
+    assert "n/a" in eager.render({"lstm": timings}, list(timings))
+
+
+def test_documentation_sections_exist() -> None:
+    document = report.DOCS.read_text()
+    for name in ("eager", "record", "cold", "memory"):
+        changed = report.with_section(document, name, "new \\1 text")
+        assert "new \\1 text" in changed
+    with pytest.raises(ValueError, match="no section"):
+        report.with_section(document, "other", "")
+
+
+def test_peers_are_named() -> None:
+    assert peers.label(peers.NAMES[0]) == "Bireme"
