@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 
 T = TypeVar("T")
@@ -27,6 +27,13 @@ class Dataset(Generic[T]):
         raise NotImplementedError(f"{type(self).__name__} must define __len__(self)")
 
 
+class StreamError(BiremeError, RuntimeError, TypeError):
+    """A stream was asked for a length or a numbered sample.
+
+    Also a TypeError, so that `list(stream)`, which asks for a length first, carries on.
+    """
+
+
 class IterableDataset(Dataset[T]):
     """A stream of samples: subclasses define `__iter__()`."""
 
@@ -34,10 +41,10 @@ class IterableDataset(Dataset[T]):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__(self)")
 
     def __getitem__(self, idx: int) -> T:
-        raise RuntimeError(f"{type(self).__name__} is a stream; iterate over it, don't index it")
+        raise StreamError(f"{type(self).__name__} is a stream; iterate over it, don't index it")
 
     def __len__(self) -> int:
-        raise RuntimeError(f"{type(self).__name__} is a stream and has no length")
+        raise StreamError(f"{type(self).__name__} is a stream and has no length")
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
@@ -162,7 +169,8 @@ def random_split(
 ) -> list[Subset[T]]:
     """Cut a dataset into random parts that do not overlap.
 
-    `lengths` are sample counts, or fractions that add up to 1.
+    `lengths` are sample counts, or fractions that add up to 1. A NumPy `generator` sets the
+    order in place of Bireme's own random state.
     """
     total = len(dataset)
     counts = _counts_of_fractions(total, lengths) if _are_fractions(lengths) else list(lengths)
@@ -171,11 +179,22 @@ def random_split(
             f"[random_split] the lengths must add up to the dataset's {total} samples. "
             f"Received: {list(lengths)}, which add up to {sum(lengths)}"
         )
-    from bireme.ops.random import randperm
-
-    order = randperm(total).tolist()
+    order = _permutation(total, generator)
     ends = itertools.accumulate(int(c) for c in counts)
     return [Subset(dataset, order[e - int(c) : e]) for e, c in zip(ends, counts, strict=True)]
+
+
+def _permutation(n: int, generator: Any) -> list[int]:
+    if generator is None:
+        from bireme.ops.random import randperm
+
+        return randperm(n).tolist()
+    if not hasattr(generator, "permutation"):
+        raise TypeMismatch(
+            "[random_split] generator must be a NumPy random generator, as numpy.random."
+            f"default_rng(seed) makes. Received: {type(generator).__name__}"
+        )
+    return generator.permutation(n).tolist()
 
 
 def _are_fractions(lengths: Sequence[int | float]) -> bool:

@@ -94,8 +94,9 @@ class Source:
         self.stream: Iterator[Any] | None = None
         if is_stream:
             samples = iter(dataset)
-            batching = batch_size is not None
-            self.stream = in_batches(samples, batch_size, drop_last) if batching else samples
+            if batch_size is not None:
+                samples = in_batches(samples, batch_size, drop_last)
+            self.stream = samples
 
     def fetch(self, request: Any) -> Any:
         """The batch of these sample numbers (one number when batching is off), or the next."""
@@ -119,19 +120,24 @@ def main(connection: Any, payload: bytes) -> None:
         connection.close()
 
 
-def _serve(connection: Any, payload: bytes) -> None:
+def _prepared(payload: bytes) -> Job:
     global _worker_info
+    job: Job = pickle.loads(payload)
+    _seed(job.seed, job.worker_id)
+    _worker_info = WorkerInfo(job.worker_id, job.num_workers, job.dataset, job.seed)
+    if job.init is not None:
+        job.init(job.worker_id)
+    return job
+
+
+def _serve(connection: Any, payload: bytes) -> None:
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
     epoch = [0]
     threading.Thread(target=_receive, args=(connection, requests, epoch), daemon=True).start()
     problem: Failure | None = None
     job: Job | None = None
     try:
-        job = pickle.loads(payload)
-        _seed(job.seed, job.worker_id)
-        _worker_info = WorkerInfo(job.worker_id, job.num_workers, job.dataset, job.seed)
-        if job.init is not None:
-            job.init(job.worker_id)
+        job = _prepared(payload)
     except Exception as e:
         problem = _failure(e)
     source: Source | None = None
