@@ -8,9 +8,8 @@ from typing import Any
 
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.
 FAMILIES = (
-    "creation", "math_unary", "math", "special", "logic", "reduction", "linalg", "search",
-    "manipulation", "indexing",
-    "random", "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention",
+    "creation", "math_unary", "math", "special", "logic", "reduction", "scan", "statistics",
+    "linalg", "search", "manipulation", "indexing", "random", "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention",
     "rnn",
 )  # fmt: skip
 

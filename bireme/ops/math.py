@@ -541,7 +541,8 @@ autograd.bind_ops(ones_like, plus)
 
 __all__ = [
     "add", "add_n", "atan2", "clamp", "clip", "complex", "copysign", "div", "divide",
-    "floor_divide", "floor_mod", "fmax", "fmin", "frexp", "gcd", "heaviside", "hypot", "increment", "lcm",
-    "ldexp", "lerp", "logaddexp", "maximum", "minimum", "mod", "mul", "multiplex", "multiply", "nextafter",
-    "polar", "pow", "remainder", "scale", "sub", "subtract", "true_divide",
+    "floor_divide", "floor_mod", "fmax", "fmin", "frexp", "gcd", "heaviside", "hypot", "increment",
+    "lcm", "ldexp", "lerp", "logaddexp", "maximum", "minimum", "mod", "mul", "multiplex",
+    "multiply", "nextafter", "polar", "pow", "remainder", "scale", "sub", "subtract",
+    "true_divide",
 ]  # fmt: skip
