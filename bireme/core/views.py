@@ -1,91 +1,172 @@
 """Views and in-place writes on top of immutable Values.
 
 Paddle's basic indexing, reshape, transpose … return tensors that share memory. Here every
-Value is immutable, so a view remembers how it was made from its base (`steps`). Writing to any
-member of such a family computes the base's new contents and then remakes the others.
+Value is immutable, so a view remembers how it was made from its root (a chain of steps), and
+a write to one member of such a family remakes the contents of the others. As in Paddle the
+family shares contents, not history: only the tensor that was written to gets the write's
+gradient; a gradient that still needs contents which any member overwrote raises.
+
+Nearly all views are never written to, so making one costs a small object, two weak references
+and a list; everything else is left to the first write.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
 
 from bireme.core.autograd import LeafNode, Overwritten
-from bireme.core.errors import ShapeMismatch, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.trace import Value, state
 
 if TYPE_CHECKING:
+    from bireme.core.aval import Aval
     from bireme.core.tensor import Tensor
 
 
-class Step(NamedTuple):
-    """One view op: `make(base)` gives the view, `write(base, view)` the base with it put back."""
+class Step:
+    """A kind of view op, shared by all its calls; `args` are what one call was given.
 
-    make: Callable[[Any], Any]
-    write: Callable[[Any, Any], Any]
-    tracked: bool = True  # False for detach(): contents are shared, gradients are not
+    `make(base, *args)` gives the view, `write(base, view, *args)` the base with the view's
+    contents put in. `layout(array, *args)` makes the view of a NumPy array without a copy.
+    `in_order` says that the elements stay where they are in memory (reshape, squeeze …).
+    """
+
+    __slots__ = ("in_order", "layout", "make", "write")
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        write: Callable[..., Any],
+        layout: Callable[..., np.ndarray] | None = None,
+        in_order: bool = False,
+    ):
+        self.make = make
+        self.write = write
+        self.layout = layout
+        self.in_order = in_order or layout is None
+
+
+Chain = tuple[tuple[Step, tuple[Any, ...]], ...]
 
 
 class View:
-    """How a tensor is derived from its base."""
+    """How a tensor is derived from its root.
 
-    __slots__ = ("root", "steps", "strong")
+    `chain` starts at a tensor of type `origin` whose elements lie in order; its first `skip`
+    steps lead to the root. They matter for the memory layout only.
+    """
 
-    def __init__(self, root: Tensor, steps: tuple[Step, ...]):
-        self.root = weakref.ref(root)
-        self.steps = steps
+    __slots__ = ("chain", "origin", "root", "skip", "strong")
+
+    def __init__(self, root: ref[Tensor], chain: Chain, skip: int, origin: Aval):
+        self.root = root
+        self.chain = chain
+        self.skip = skip
+        self.origin = origin
         self.strong: Tensor | None = None  # set once a sibling exists, see `as_view`
 
-    def base(self) -> Tensor | None:
-        return self.root()
+
+_FEW = 8  # views of one root: up to here, dead ones are looked for at every new view
+_LONG = 32  # steps of a chain whose root is gone: beyond, the memory layout is forgotten
 
 
-def as_view(view: Tensor, source: Tensor, step: Step) -> Tensor:
+def as_view(view: Tensor, source: Tensor, step: Step, args: tuple[Any, ...] = ()) -> Tensor:
     """Mark `view` as sharing memory with `source`."""
-    root, steps = source, (step,)
-    if source._view is not None:
-        base = source._view.base()
-        if base is not None:
-            root, steps = base, (*source._view.steps, step)
-    link = view._view = View(root, steps)
+    link = source._view
+    if link is None:
+        root = source
+        mine = view._view = View(ref(source), ((step, args),), 0, source._value.aval)
+    else:
+        root = link.root()
+        chain = (*link.chain, (step, args))
+        if root is not None:
+            mine = view._view = View(link.root, chain, link.skip, link.origin)
+        else:
+            root = source
+            if len(chain) > _LONG:
+                mine = view._view = View(ref(root), ((step, args),), 0, root._value.aval)
+            else:
+                mine = view._view = View(ref(root), chain, len(chain) - 1, link.origin)
     siblings = root._views
     if siblings is None:
-        root._views = [weakref.ref(view)]
+        root._views = [ref(view)]
         return view
-    live = [r for r in siblings if r() is not None]
-    if live:
-        # With two views of one base alive, a write to one must reach the other even if the
-        # base is dropped, so both keep it. A lone view does not: that would keep a dead
+    count = len(siblings)
+    if count <= _FEW or not count & (count - 1):
+        siblings = root._views = [r for r in siblings if r() is not None]
+        # With two views of one root alive, a write to one must reach the other even if the
+        # root is dropped, so both keep it. A lone view does not: that would keep a dead
         # tensor's contents from being optimised away.
-        link.strong = root
-        for other in live:
+        for other in siblings:
             tensor = other()
-            if tensor is not None and tensor._view is not None:
-                tensor._view.strong = root
-    live.append(weakref.ref(view))
-    root._views = live
+            if tensor is not None:
+                tensor._view.strong = mine.strong = root
+    else:
+        mine.strong = root
+    siblings.append(ref(view))
     return view
+
+
+def reshapes_in_place(source: Tensor, shape: tuple[Any, ...]) -> bool:
+    """Whether a reshape of `source` is a view: not if its elements lie out of order."""
+    link = source._view
+    for step, _ in link.chain:
+        if not step.in_order:
+            try:
+                return _reshapes(link.origin, link.chain, shape)
+            except TypeError:  # an index tensor among the steps has no hash
+                return _reshapes.__wrapped__(link.origin, link.chain, shape)
+    return True
+
+
+def strides(tensor: Tensor) -> tuple[int, ...]:
+    """How far apart, in elements, neighbours of each dimension lie in Paddle's memory."""
+    link = tensor._view
+    aval = tensor._value.aval
+    array = _unfilled(aval) if link is None else _laid_out(link.origin, link.chain)
+    return tuple([s // aval.dtype.itemsize for s in array.strides])
+
+
+@lru_cache(maxsize=4096)
+def _reshapes(origin: Aval, chain: Chain, shape: tuple[Any, ...]) -> bool:
+    if not origin.is_static or not all(type(d) is int for d in shape):
+        return True
+    try:
+        np.reshape(_laid_out(origin, chain), shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _laid_out(origin: Aval, chain: Chain) -> np.ndarray:
+    array = _unfilled(origin)
+    for step, args in chain:
+        if step.layout is not None:
+            array = step.layout(array, *args)
+    return array
+
+
+def _unfilled(origin: Aval) -> np.ndarray:
+    return np.empty(origin.shape, origin.dtype.numpy)  # never touched, so never backed by memory
 
 
 def check_inplace(tensor: Tensor, name: str) -> None:
     """Raise where Paddle does: a leaf that needs a gradient cannot change under autograd."""
     if state.trace.tape and tensor._node.__class__ is LeafNode:
-        raise _leaf_error(name)
-
-
-def _leaf_error(name: str) -> Exception:
-    from bireme.core.errors import InvalidArgument
-
-    return InvalidArgument(
-        f"[{name}] a leaf tensor with stop_gradient=False cannot be changed in place while "
-        "gradients are recorded. Wrap the update in paddle.no_grad(), or use the out-of-place "
-        "form and rebind the result"
-    )
+        raise InvalidArgument(
+            f"[{name}] a leaf tensor with stop_gradient=False cannot be changed in place while "
+            "gradients are recorded. Wrap the update in paddle.no_grad(), or use the "
+            "out-of-place form and rebind the result"
+        )
 
 
 def assign(tensor: Tensor, result: Tensor, name: str) -> Tensor:
-    """Give `tensor` the contents (and history) of `result`, and its whole family with it."""
+    """Give `tensor` the contents and history of `result`, and its family the contents."""
     check_inplace(tensor, name)
     new, old = result._value.aval, tensor._value.aval
     if new is not old:
@@ -99,54 +180,87 @@ def assign(tensor: Tensor, result: Tensor, name: str) -> Tensor:
             f"{old.dtype.name} and a result of dtype {new.dtype.name}; use {name.rstrip('_')}() "
             "or cast the other operand first"
         )
-    _rebind(tensor, result._value, result._node)
-    link = tensor._view
-    root = tensor
-    if link is not None:
-        base = link.base()
-        if base is not None:
-            root = base
-            if all(s.tracked for s in link.steps):
-                check_inplace(base, name)
-            _write_back(base, link.steps, tensor)
-    if root._views:
-        _refresh(root, tensor)
+    _rebind(tensor, result)
+    if tensor._view is not None or tensor._views is not None:
+        _share(tensor)
     return tensor
 
 
-def _rebind(tensor: Tensor, value: Value, node: Any) -> None:
+def replace(
+    tensor: Tensor, result: Tensor, step: Step | None, args: tuple[Any, ...] = ()
+) -> Tensor:
+    """In-place forms that change the shape or dtype: `reshape_`, `squeeze_`, `cast_` ….
+
+    With a step, `tensor` goes on sharing memory with the family that it had before.
+    """
+    link = tensor._view
+    alive = [t for t in [r() for r in tensor._views or ()] if t is not None]
+    if alive:
+        former = type(result)(tensor._value, None)  # takes over as the root of the others
+        former._view, former._views = link, tensor._views
+        for other in alive:
+            other._view.root, other._view.strong = ref(former), former
+        tensor._view = tensor._views = None
+        if step is not None:
+            as_view(tensor, former, step, args)
+            tensor._view.strong = former
+    elif link is not None and link.root() is not None and step is not None:
+        link.chain = (*link.chain, (step, args))
+    else:
+        tensor._view = None
+    _rebind(tensor, result)
+    return tensor
+
+
+def _rebind(tensor: Tensor, result: Tensor) -> None:
+    node = result._node
+    old = tensor._value
+    _overwrite(tensor, result._value)
+    if state.trace.tape:
+        inner = getattr(node, "node", node)
+        if getattr(inner, "own", old) is None:
+            inner.own = old  # the write's own gradient may use what it replaced
+        tensor._node = node
+
+
+def _overwrite(tensor: Tensor, value: Value) -> None:
+    state.trace.wrote(tensor)
+    state.trace.wrote(tensor)
     old = tensor._value
     if old.__class__ is Value and old is not value:
         old.__class__ = Overwritten
-    if node is not None:
-        inner = node.node if hasattr(node, "node") else node
-        if getattr(inner, "own", False) is None:
-            inner.own = old
     tensor._value = value
-    if node is not None or tensor._node.__class__ is not LeafNode:
-        tensor._node = node if state.trace.tape else tensor._node
 
 
-def _write_back(base: Tensor, steps: tuple[Step, ...], view: Tensor) -> None:
-    """Put a view's contents back into its base, through every step between them."""
-    stages = [base]
-    for step in steps[:-1]:
-        stages.append(step.make(stages[-1]))
+def _share(written: Tensor) -> None:
+    """Give the other members of the family their new contents, outside autograd."""
+    mode = state.trace
+    tape, mode.tape = mode.tape, False
+    try:
+        link = written._view
+        root = None if link is None else link.root()
+        if root is None:
+            root = written
+        else:
+            _write_back(root, link.chain[link.skip :], written)
+        for r in root._views or ():
+            other = r()
+            if other is None or other is written or other._view.root() is not root:
+                continue
+            made = root
+            for step, args in other._view.chain[other._view.skip :]:
+                made = step.make(made, *args)
+            _overwrite(other, made._value)
+    finally:
+        state.trace.tape = tape
+
+
+def _write_back(root: Tensor, chain: Chain, view: Tensor) -> None:
+    """Put a view's contents back into its root, through every step between them."""
+    stages = [root]
+    for step, args in chain[:-1]:
+        stages.append(step.make(stages[-1], *args))
     content = view
-    for stage, step in zip(reversed(stages), reversed(steps), strict=True):
-        content = step.write(stage, content)
-    tracked = all(s.tracked for s in steps)
-    _rebind(base, content._value, content._node if tracked else base._node)
-
-
-def _refresh(root: Tensor, written: Tensor) -> None:
-    for ref in root._views or ():
-        other = ref()
-        if other is None or other._view is None:
-            continue
-        if other is written and root._node is None:
-            continue  # already current, and there is no history to route through the base
-        made = root
-        for step in other._view.steps:
-            made = step.make(made)
-        _rebind(other, made._value, made._node)
+    for stage, (step, args) in zip(reversed(stages), reversed(chain), strict=True):
+        content = step.write(stage, content, *args)
+    _overwrite(root, content._value)

@@ -1,5 +1,544 @@
-"""Shapes, joining, splitting and moving data."""
+"""Shapes: reshape, transpose, squeeze, expand, tile and the like."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.op import broadcast_shapes, op
+from bireme.core.tensor import Tensor
+from bireme.core.views import Step, as_view, reshapes_in_place
+from bireme.ops.axes import axes_in, axis_in, ints
+
+Shape = Sequence[int | Tensor] | Tensor | int
+
+# --- reshape ----------------------------------------------------------------------------------
+
+
+def resolve_shape(have: tuple[Any, ...], want: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape that `want` stands for: 0 keeps the dimension at its place, -1 is inferred."""
+    shape = list(want)
+    unknown = None
+    for i, d in enumerate(want):
+        if type(d) is not int or d > 0:
+            continue
+        if d == 0:
+            if i < len(have):
+                shape[i] = have[i]
+            elif 0 not in have:
+                raise ShapeMismatch(
+                    f"a 0 in the new shape keeps the dimension at its place, but the tensor has "
+                    f"no dimension {i}"
+                )
+        elif d == -1 and unknown is None:
+            unknown = i
+        else:
+            raise InvalidArgument(
+                "a new shape may hold one -1, zeros and positive numbers; write -1 only once"
+            )
+    total = math.prod(have)
+    if unknown is None:
+        if math.prod(shape) != total:
+            raise ShapeMismatch(
+                f"a tensor of {total} elements does not fit into shape {list(want)}; the product "
+                "of the new shape must stay the same, and one dimension may be -1"
+            )
+        return tuple(shape)
+    del shape[unknown]
+    known = math.prod(shape)
+    if type(known) is int and known == 0:
+        inferred: Any = 0
+    elif type(known) is int and type(total) is int and total % known:
+        raise ShapeMismatch(
+            f"{total} elements cannot be split into rows of {known} for the -1 in shape "
+            f"{list(want)}"
+        )
+    else:
+        inferred = total // known
+    shape.insert(unknown, inferred)
+    return tuple(shape)
+
+
+def _reshape_infer(x: Aval, shape: tuple[Any, ...]) -> Aval:
+    return aval(resolve_shape(x.shape, shape), x.dtype)
+
+
+def _reshape_vjp(xp: Any, grad: Any, types: Any) -> tuple[Any]:
+    return (xp.reshape(grad, types[0].shape),)
+
+
+@op(name="reshape", infer=_reshape_infer, vjp=_reshape_vjp)
+def _reshape(xp, x, shape=()):
+    """The same elements, in order, in another shape."""
+    return xp.reshape(x, resolve_shape(x.shape, shape))
+
+
+def _reshape_write(base: Tensor, view: Tensor, *args: Any) -> Tensor:
+    return _reshape(view, base._value.aval.shape)
+
+
+def _keep_order(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.reshape(array, resolve_shape(array.shape, shape))
+
+
+RESHAPE = Step(_reshape, _reshape_write, _keep_order, in_order=True)
+
+
+def reshape(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
+    """`x` in another shape; one -1 is inferred, and 0 keeps the dimension at its place.
+
+    The result shares memory with `x` wherever the elements lie in order.
+    """
+    if shape.__class__ is not tuple:
+        shape = (*ints(shape), *more) if more else ints(shape)
+    try:
+        out = _reshape(x, shape)
+    except TypeError:
+        shape = ints(shape)
+        out = _reshape(x, shape)
+    if x._view is not None and not reshapes_in_place(x, out._value.aval.shape):
+        return out
+    return as_view(out, x, RESHAPE, (shape,))
+
+
+def view(x: Tensor, shape_or_dtype: Any, *more: int, name: str | None = None) -> Tensor:
+    """`x` in another shape, or its bytes read as another dtype, always sharing memory."""
+    if isinstance(shape_or_dtype, list | tuple | int):
+        shape = (*ints(shape_or_dtype), *more)
+        out = _reshape(x, shape)
+        if x._view is not None and not reshapes_in_place(x, out._value.aval.shape):
+            raise InvalidArgument(
+                f"[view] the elements of this tensor lie out of order in memory (it is a "
+                f"transposed or sliced view), so it has no view of shape {list(shape)}; use "
+                "reshape(), which copies"
+            )
+        return as_view(out, x, RESHAPE, (shape,))
+    from bireme.core.dtype import as_dtype
+
+    to = as_dtype(shape_or_dtype)
+    return as_view(_bitcast(x, to), x, _BITCAST, (to,))
+
+
+def view_as(x: Tensor, other: Tensor, name: str | None = None) -> Tensor:
+    """`x` in the shape of `other`, sharing memory."""
+    return view(x, other._value.aval.shape)
+
+
+def _bitcast_infer(x: Aval, dtype: Any) -> Aval:
+    have, want = x.dtype.itemsize, dtype.itemsize
+    if have == want:
+        return aval(x.shape, dtype)
+    if x.ndim == 0:
+        raise ShapeMismatch(f"a 0-d tensor of {x.dtype.name} cannot be read as {dtype.name}")
+    last = x.shape[-1] * have
+    if type(last) is int and last % want:
+        raise ShapeMismatch(
+            f"the last dimension holds {last} bytes, which is no multiple of the {want} bytes of "
+            f"{dtype.name}"
+        )
+    return aval((*x.shape[:-1], last // want), dtype)
+
+
+@op(name="bitcast", infer=_bitcast_infer, differentiable=False)
+def _bitcast(xp, x, dtype=None):
+    """The bytes of `x` read as another dtype."""
+    if xp is np:
+        return np.ascontiguousarray(x).view(dtype.numpy).reshape(_bitcast_shape(x, dtype))
+    from bireme.core.jax_door import jax
+
+    lax = jax().lax
+    shape = _bitcast_shape(x, dtype)
+    ratio = dtype.itemsize // x.dtype.itemsize
+    if ratio > 1:
+        x = xp.reshape(x, (*shape, ratio))
+    return xp.reshape(lax.bitcast_convert_type(x, dtype.numpy), shape)
+
+
+def _bitcast_shape(x: Any, dtype: Any) -> tuple[Any, ...]:
+    have, want = x.dtype.itemsize, dtype.itemsize
+    return x.shape if have == want else (*x.shape[:-1], x.shape[-1] * have // want)
+
+
+def _bitcast_write(base: Tensor, view: Tensor, dtype: Any) -> Tensor:
+    return _bitcast(view, base.dtype)
+
+
+_BITCAST = Step(
+    _bitcast, _bitcast_write, lambda array, dtype: array.view(dtype.numpy), in_order=True
+)
+
+
+def flatten(x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | None = None) -> Tensor:
+    """Dimensions `start_axis` to `stop_axis` joined into one."""
+    shape = x._value.aval.shape
+    ndim = len(shape)
+    if ndim == 0:
+        return reshape(x, (1,))
+    start = axis_in(start_axis, ndim, "flatten", "start_axis")
+    stop = axis_in(stop_axis, ndim, "flatten", "stop_axis")
+    if start > stop:
+        raise InvalidArgument(
+            f"[flatten] start_axis must not come after stop_axis. Received: {start_axis} and "
+            f"{stop_axis}"
+        )
+    if start == 0 and stop == ndim - 1:
+        return reshape(x, (-1,))
+    joined = math.prod(shape[start : stop + 1])
+    return reshape(x, (*shape[:start], joined, *shape[stop + 1 :]))
+
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements in one dimension."""
+    return reshape(input, (-1,))
+
+
+def unflatten(x: Tensor, axis: int, shape: Shape, name: str | None = None) -> Tensor:
+    """Dimension `axis` split into the dimensions `shape`, one of which may be -1."""
+    have = x._value.aval.shape
+    at = axis_in(axis, len(have), "unflatten")
+    parts = resolve_shape((have[at],), ints(shape))
+    return reshape(x, (*have[:at], *parts, *have[at + 1 :]))
+
+
+# --- squeeze and unsqueeze --------------------------------------------------------------------
+
+
+def _squeezed(shape: tuple[Any, ...], axis: Any) -> tuple[Any, ...]:
+    ndim = len(shape)
+    if axis is None:
+        drop = {i for i, d in enumerate(shape) if type(d) is int and d == 1}
+    else:
+        named = [axis_in(a, ndim, "squeeze") for a in (axis if type(axis) is tuple else (axis,))]
+        drop = {i for i in named if ndim and type(shape[i]) is int and shape[i] == 1}
+    return tuple([d for i, d in enumerate(shape) if i not in drop])
+
+
+def _squeeze_infer(x: Aval, axis: Any) -> Aval:
+    return aval(_squeezed(x.shape, axis), x.dtype)
+
+
+@op(name="squeeze", infer=_squeeze_infer, vjp=_reshape_vjp)
+def _squeeze(xp, x, axis=None):
+    """Without dimensions of size 1."""
+    return xp.reshape(x, _squeezed(x.shape, axis))
+
+
+SQUEEZE = Step(
+    _squeeze,
+    _reshape_write,
+    lambda array, axis: array.reshape(_squeezed(array.shape, axis)),
+    in_order=True,
+)
+
+
+def squeeze(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
+    """Without the dimensions of size 1 named by `axis` (all of them by default).
+
+    A named dimension of another size stays.
+    """
+    if axis is not None and axis.__class__ is not int:
+        axis = ints(axis, "axis")
+    return as_view(_squeeze(x, axis), x, SQUEEZE, (axis,))
+
+
+def _unsqueezed(shape: tuple[Any, ...], axis: Any) -> tuple[Any, ...]:
+    made = list(shape)
+    for a in axis if type(axis) is tuple else (axis,):
+        made.insert(axis_in(a, len(made) + 1, "unsqueeze"), 1)
+    return tuple(made)
+
+
+def _unsqueeze_infer(x: Aval, axis: Any) -> Aval:
+    return aval(_unsqueezed(x.shape, axis), x.dtype)
+
+
+@op(name="unsqueeze", infer=_unsqueeze_infer, vjp=_reshape_vjp)
+def _unsqueeze(xp, x, axis=0):
+    """With new dimensions of size 1."""
+    return xp.reshape(x, _unsqueezed(x.shape, axis))
+
+
+UNSQUEEZE = Step(
+    _unsqueeze,
+    _reshape_write,
+    lambda array, axis: array.reshape(_unsqueezed(array.shape, axis)),
+    in_order=True,
+)
+
+
+def unsqueeze(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
+    """With a new dimension of size 1 at each place that `axis` names, one after the other."""
+    if axis.__class__ is not int:
+        axis = ints(axis, "axis")
+    return as_view(_unsqueeze(x, axis), x, UNSQUEEZE, (axis,))
+
+
+# --- transpose --------------------------------------------------------------------------------
+
+
+def _permutation(ndim: int, perm: tuple[int, ...]) -> tuple[int, ...]:
+    order = [axis_in(p, ndim, "transpose", "perm") for p in perm]
+    if len(set(order)) != len(order):
+        raise InvalidArgument("perm must name each dimension once")
+    # As in Paddle, a short perm orders the leading dimensions and the others stay.
+    return (*order, *range(len(order), ndim))
+
+
+def _transpose_infer(x: Aval, perm: tuple[int, ...]) -> Aval:
+    if len(perm) > x.ndim:
+        raise ShapeMismatch(f"perm has {len(perm)} entries for a tensor of {x.ndim} dimensions")
+    order = _permutation(x.ndim, perm)
+    if len(set(order)) != len(order):
+        raise InvalidArgument("perm must name each dimension once")
+    return aval(tuple([x.shape[p] for p in order]), x.dtype)
+
+
+def _inverse(ndim: int, perm: tuple[int, ...]) -> tuple[int, ...]:
+    back = [0] * ndim
+    for i, p in enumerate(_permutation(ndim, perm)):
+        back[p] = i
+    return tuple(back)
+
+
+def _transpose_vjp(xp: Any, grad: Any, perm: Any) -> tuple[Any]:
+    return (xp.transpose(grad, _inverse(grad.ndim, perm)),)
+
+
+@op(name="transpose", infer=_transpose_infer, vjp=_transpose_vjp)
+def _transpose(xp, x, perm=()):
+    """Dimensions in another order."""
+    return xp.transpose(x, _permutation(x.ndim, perm))
+
+
+def _transpose_write(base: Tensor, view: Tensor, perm: tuple[int, ...]) -> Tensor:
+    return _transpose(view, _inverse(len(view._value.aval.shape), perm))
+
+
+def _transposed(array: np.ndarray, perm: tuple[int, ...]) -> np.ndarray:
+    return array.transpose(_permutation(array.ndim, perm))
+
+
+TRANSPOSE = Step(_transpose, _transpose_write, _transposed)
+
+
+def transpose(x: Tensor, perm: Any, *more: int, name: str | None = None) -> Tensor:
+    """Dimensions in the order `perm`; two numbers instead of a list swap two dimensions."""
+    if perm.__class__ is not tuple:
+        if perm.__class__ is int:
+            perm = (perm, *more) if len(more) != 1 else _swap(x.ndim, perm, more[0])
+        else:
+            perm = ints(perm, "perm")
+    return as_view(_transpose(x, perm), x, TRANSPOSE, (perm,))
+
+
+def _swap(ndim: int, first: int, second: int) -> tuple[int, ...]:
+    a, b = axis_in(first, ndim, "transpose"), axis_in(second, ndim, "transpose")
+    order = list(range(ndim))
+    order[a], order[b] = order[b], order[a]
+    return tuple(order)
+
+
+swapaxes = swapdims = transpose
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """Dimensions in the order `dims`, given as one list or one by one."""
+    return transpose(input, ints(dims[0] if len(dims) == 1 else dims, "dims"))
+
+
+def t(input: Tensor, name: str | None = None) -> Tensor:
+    """A matrix transposed; tensors of fewer dimensions as they are."""
+    ndim = input._value.aval.ndim
+    if ndim > 2:
+        raise InvalidArgument(
+            f"[t] takes tensors of at most 2 dimensions. Received: shape {input.shape}; use "
+            "transpose() or matrix_transpose()"
+        )
+    return transpose(input, (1, 0) if ndim == 2 else tuple(range(ndim)))
+
+
+def matrix_transpose(x: Tensor, name: str | None = None) -> Tensor:
+    """The last two dimensions exchanged."""
+    ndim = x._value.aval.ndim
+    if ndim < 2:
+        raise InvalidArgument(
+            f"[matrix_transpose] takes tensors of 2 or more dimensions. Received: shape {x.shape}"
+        )
+    return transpose(x, (*range(ndim - 2), ndim - 1, ndim - 2))
+
+
+def moveaxis(x: Tensor, source: Any, destination: Any, name: str | None = None) -> Tensor:
+    """Dimensions `source` moved to the places `destination`; the others keep their order."""
+    ndim = x._value.aval.ndim
+    from_axes = axes_in(source, ndim, "moveaxis", "source")
+    to_axes = axes_in(destination, ndim, "moveaxis", "destination")
+    if len(from_axes) != len(to_axes):
+        raise InvalidArgument(
+            f"[moveaxis] source and destination must have the same length. Received: {source!r} "
+            f"and {destination!r}"
+        )
+    order = [i for i in range(ndim) if i not in from_axes]
+    for to, at in sorted(zip(to_axes, from_axes, strict=True)):
+        order.insert(to, at)
+    return transpose(x, tuple(order))
+
+
+# --- expand and tile --------------------------------------------------------------------------
+
+
+def _expanded(have: tuple[Any, ...], want: tuple[Any, ...]) -> tuple[Any, ...]:
+    extra = len(want) - len(have)
+    if extra < 0:
+        raise ShapeMismatch(
+            f"the new shape {list(want)} has fewer dimensions than the tensor's {list(have)}"
+        )
+    shape = list(want)
+    for i, d in enumerate(want):
+        if type(d) is int and d == -1:
+            if i < extra:
+                raise ShapeMismatch("a -1 in the new shape needs a dimension to keep")
+            shape[i] = have[i - extra]
+    for i, d in enumerate(have):
+        if not (d is shape[i + extra] or d == shape[i + extra] or (type(d) is int and d == 1)):
+            raise ShapeMismatch(
+                f"dimension {i} of the tensor is {d} and would become {shape[i + extra]}; only "
+                "dimensions of size 1 can be expanded"
+            )
+    return tuple(shape)
+
+
+def _expand_infer(x: Aval, shape: tuple[Any, ...]) -> Aval:
+    return aval(_expanded(x.shape, shape), x.dtype)
+
+
+def _as_it_is(xp: Any, grad: Any) -> tuple[Any]:
+    return (grad,)  # the engine sums a gradient over what was broadcast
+
+
+@op(name="expand", infer=_expand_infer, vjp=_as_it_is)
+def _expand(xp, x, shape=()):
+    """Dimensions of size 1 repeated."""
+    return xp.broadcast_to(x, _expanded(x.shape, shape))
+
+
+def expand(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
+    """Dimensions of size 1 repeated until `x` has `shape`; -1 keeps a dimension."""
+    if shape.__class__ is not tuple:
+        shape = (*ints(shape), *more)
+    try:
+        return _expand(x, shape)
+    except TypeError:
+        return _expand(x, ints(shape))
+
+
+def broadcast_to(x: Tensor, shape: Shape, name: str | None = None) -> Tensor:
+    """`x` repeated along dimensions of size 1 until it has `shape`."""
+    return expand(x, shape)
+
+
+def expand_as(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
+    """`x` expanded to the shape of `y`."""
+    return _expand(x, y._value.aval.shape)
+
+
+def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
+    """The shape of an elementwise result of two tensors of these shapes."""
+    return list(broadcast_shapes(tuple(x_shape), tuple(y_shape)))
+
+
+def broadcast_tensors(input: Sequence[Tensor], name: str | None = None) -> list[Tensor]:
+    """All tensors expanded to their common shape."""
+    if not input:
+        raise InvalidArgument("[broadcast_tensors] takes at least one tensor. Received: none")
+    shape = broadcast_shapes(*[x._value.aval.shape for x in input])
+    return [_expand(x, shape) for x in input]
+
+
+def _tiled(shape: tuple[Any, ...], times: tuple[int, ...]) -> tuple[Any, ...]:
+    extra = len(times) - len(shape)
+    shape = (1,) * extra + shape
+    times = (1,) * -extra + times
+    return tuple([d * n for d, n in zip(shape, times, strict=True)])
+
+
+def _tile_infer(x: Aval, repeat_times: tuple[int, ...]) -> Aval:
+    if any(n < 0 for n in repeat_times):
+        raise InvalidArgument("repeat_times must not be negative")
+    return aval(_tiled(x.shape, repeat_times), x.dtype)
+
+
+def _tile_vjp(xp: Any, grad: Any, types: Any, repeat_times: Any) -> tuple[Any]:
+    shape = types[0].shape
+    extra = len(repeat_times) - len(shape)
+    shape = (1,) * extra + shape
+    times = (1,) * -extra + repeat_times
+    split = [d for pair in zip(times, shape, strict=True) for d in pair]
+    summed = xp.sum(xp.reshape(grad, split), axis=tuple(range(0, len(split), 2)))
+    return (xp.reshape(summed, types[0].shape),)
+
+
+@op(name="tile", infer=_tile_infer, vjp=_tile_vjp)
+def _tile(xp, x, repeat_times=()):
+    """The whole tensor repeated along its dimensions."""
+    return xp.tile(x, repeat_times)
+
+
+def tile(x: Tensor, repeat_times: Shape, name: str | None = None) -> Tensor:
+    """`x` repeated `repeat_times` along each dimension, counted from the last."""
+    return _tile(x, ints(repeat_times, "repeat_times"))
+
+
+def repeat(x: Tensor, *repeat_times: Any) -> Tensor:
+    """`x` repeated along each dimension: `x.repeat(2, 3)`."""
+    times = repeat_times[0] if len(repeat_times) == 1 else repeat_times
+    return _tile(x, ints(times, "repeat_times"))
+
+
+def _at_least(ndim: int, pad: Any) -> Any:
+    def function(*inputs: Any, name: str | None = None) -> Any:
+        from bireme.ops.creation import to_tensor
+
+        if (
+            len(inputs) == 1
+            and isinstance(inputs[0], list | tuple)
+            and any(isinstance(i, Tensor) for i in inputs[0])
+        ):
+            inputs = tuple(inputs[0])
+        made = []
+        for x in inputs:
+            x = x if isinstance(x, Tensor) else to_tensor(x)
+            made.append(x if x.ndim >= ndim else reshape(x, pad(x._value.aval.shape)))
+        return made[0] if len(made) == 1 else made
+
+    function.__name__ = function.__qualname__ = f"atleast_{ndim}d"
+    function.__doc__ = f"Each input with dimensions of size 1 added until it has {ndim}."
+    return function
+
+
+atleast_1d = _at_least(1, lambda shape: (1,))
+atleast_2d = _at_least(2, lambda shape: (1, 1) if not shape else (1, *shape))
+atleast_3d = _at_least(
+    3, lambda shape: (1, 1, 1) if not shape else (1, *shape, 1) if len(shape) == 1 else (*shape, 1)
+)
+
+
+def check_tensors(xs: Any, name: str) -> Any:
+    """`xs` if it is a list of tensors."""
+    if not isinstance(xs, list | tuple) or not xs:
+        raise TypeMismatch(
+            f"[{name}] takes a list or tuple of at least one tensor. Received: {type(xs).__name__}"
+        )
+    return xs
+
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_shape", "broadcast_tensors",
+    "broadcast_to", "expand", "expand_as", "flatten", "matrix_transpose", "moveaxis", "permute",
+    "ravel", "reshape", "squeeze", "swapaxes", "swapdims", "t", "tile", "transpose", "unflatten",
+    "unsqueeze", "view", "view_as",
+]  # fmt: skip

@@ -1,0 +1,68 @@
+"""Axes and shapes as users write them: lists, tensors, negative numbers; plain tuples here."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from bireme.core.errors import IndexOutOfRange, InvalidArgument, TypeMismatch
+from bireme.core.op import TENSOR_TYPES
+
+
+class AxisOutOfRange(IndexOutOfRange, InvalidArgument):
+    """An axis that the tensor does not have; a ValueError as in Paddle and an IndexError too."""
+
+
+def ints(value: Any, what: str = "shape") -> tuple[Any, ...]:
+    """A tuple of dimensions from an int, a list of ints and 0-d tensors, or an integer tensor."""
+    if value.__class__ in TENSOR_TYPES:
+        read = value.numpy().reshape(-1)
+        if read.dtype.kind not in "iu":
+            raise TypeMismatch(
+                f"{what} must hold integers. Received: a tensor of dtype {value.dtype.name}"
+            )
+        return tuple(read.tolist())
+    if isinstance(value, Iterable):
+        return tuple([v if v.__class__ is int else _dimension(v, what) for v in value])
+    return (value if value.__class__ is int else _dimension(value, what),)
+
+
+def _dimension(value: Any, what: str) -> Any:
+    if value.__class__ in TENSOR_TYPES:
+        return int(value)
+    if hasattr(value, "dimension_as_value"):  # a symbolic dimension of a captured graph
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeMismatch(
+            f"{what} must be made of integers. Received: {type(value).__name__} {value!r}"
+        ) from None
+
+
+def number(value: Any, what: str = "axis") -> int:
+    """One Python int from an int or a tensor with one element."""
+    return value if value.__class__ is int else _dimension(value, what)
+
+
+def axis_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
+    """`axis` counted from the front, or an error that says what is allowed."""
+    if axis.__class__ is not int:
+        axis = number(axis, what)
+    if -ndim <= axis < ndim:
+        return axis + ndim if axis < 0 else axis
+    if ndim == 0 and axis in (0, -1):
+        return 0
+    raise AxisOutOfRange(
+        f"[{name}] {what} must be in [{-ndim}, {ndim - 1}] for a tensor of {ndim} dimensions. "
+        f"Received: {axis}"
+    )
+
+
+def axes_in(axes: Any, ndim: int, name: str, what: str = "axis") -> tuple[int, ...]:
+    """Several axes counted from the front, each named once."""
+    found = tuple([axis_in(a, ndim, name, what) for a in ints(axes, what)])
+    if len(set(found)) != len(found):
+        raise InvalidArgument(f"[{name}] {what} names a dimension twice. Received: {axes!r}")
+    return found
