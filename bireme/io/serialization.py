@@ -97,9 +97,11 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def _load(file: IO[bytes], size: int, name: str, return_numpy: bool) -> Any:
-    beginning = file.read(8)
+    beginning = file.read(9)
     file.seek(0)
-    _reject_foreign(beginning, name)
+    # A header length can look like another format's first bytes; a header starts with "{".
+    if beginning[8:] != b"{":
+        _reject_foreign(beginning, name)
     arrays, metadata = safetensors_file.read(file, size, name)
     decoder = _Decoder(arrays, name, return_numpy)
     if metadata.get("format") != FORMAT:

@@ -95,6 +95,11 @@ def test_any_nest_of_values(value):
     assert same(value, round_trip(value))
 
 
+def test_a_header_length_that_looks_like_a_pickle():
+    for n in range(600):
+        assert round_trip("x" * n) == "x" * n
+
+
 def test_a_lone_tensor_and_names(tmp_path):
     x = bireme.to_tensor([1.0, 2.0])
     x.name = "linear_0.w_0"
