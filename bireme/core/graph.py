@@ -35,11 +35,15 @@ class MalformedGraph(BiremeError, ValueError):
 
 @dataclass(slots=True)
 class Node:
-    """One op call: `args` align with `call.types`; results are numbered from `first`."""
+    """One op call: `args` align with `call.types`; results are numbered from `first`.
+
+    `tape` is False for a call that was captured under `no_grad`.
+    """
 
     call: Call
     args: tuple[Ref, ...]
     first: int
+    tape: bool = True
 
     @property
     def results(self) -> range:
@@ -48,7 +52,11 @@ class Node:
 
 @dataclass(slots=True)
 class Graph:
-    """Inputs, op calls in order, and which values are the results."""
+    """Inputs, op calls in order, and which values are the results.
+
+    A captured graph also knows the contents of inputs that never change (`constants`, by input
+    number) and those numbers that are not drawn afresh in every run (`numbers`).
+    """
 
     inputs: list[Aval]
     nodes: list[Node] = field(default_factory=list)
@@ -56,6 +64,8 @@ class Graph:
     n_floats: int = 0
     n_ints: int = 0
     names: dict[int, str] = field(default_factory=dict)
+    constants: dict[int, Any] = field(default_factory=dict)
+    numbers: dict[Number, float | int] = field(default_factory=dict)
 
     @staticmethod
     def from_code(code: Sequence[int], inputs: list[Aval], outputs: Iterable[int]) -> Graph:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.core import trace
 from bireme.core.errors import TypeMismatch
 
 _CHUNK = 1 << 15  # elements that NumPy hashes at a time: the temporaries stay in cache
@@ -38,6 +39,10 @@ class Generator:
         self._seed = secrets.randbits(32) if seed is None else _as_int64(seed)
 
     def next_key(self) -> tuple[int, int]:
+        """The key of a random op that is being recorded."""
+        return trace.state.trace.next_key(self)
+
+    def draw(self) -> tuple[int, int]:
         """A key that this generator has not given before."""
         with self._lock:
             offset = self._offset

@@ -318,9 +318,11 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same contents, without history. Shares memory with this tensor."""
+        from bireme.core import trace
         from bireme.core.views import as_view
 
-        return as_view(Tensor(self._value, None), self, _DETACH)
+        value = trace.state.trace.detached(self._value)
+        return as_view(Tensor(value, None), self, _DETACH)
 
     def detach_(self) -> Tensor:
         self._node = None
@@ -347,6 +349,7 @@ class Tensor:
         from bireme.core import trace, views
 
         if self._view is None and not self._views:
+            trace.state.trace.wrote(self)
             old = self._value
             if old.__class__ is Value:
                 old.__class__ = autograd.Overwritten
@@ -469,6 +472,6 @@ def _detach_make(base: Tensor) -> Tensor:
 
 from bireme.core.views import Step  # noqa: E402 (views needs Tensor's module for types only)
 
-_DETACH = Step(_detach_make, _detach_write, tracked=False)
+_DETACH = Step(_detach_make, _detach_write)
 
 __all__ = ["CaptureError", "HookHandle", "Parameter", "Size", "Tensor", "constant"]

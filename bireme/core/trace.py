@@ -69,6 +69,38 @@ class Trace:
         """The trace reached its limit: run it and go on with an empty one."""
         flush()
 
+    # What a capture (capture.py) does in its own way:
+
+    def run_now(self) -> None:
+        """Run what was recorded; this thread goes on with an empty trace."""
+        if self.values:
+            _run(fresh_trace())
+
+    def end_step(self) -> None:
+        """See `seal`."""
+        if self.values:
+            flush_sealed()
+            state.sealed = fresh_trace()
+
+    def settle(self, value: Value) -> None:
+        """Compute a value of this trace, which is its thread's current one."""
+        flush()
+
+    def settle_elsewhere(self, value: Value) -> None:
+        """Compute a value of this trace for another thread."""
+        _run_for_other_thread(self, value)
+
+    def wrote(self, tensor: Any) -> None:
+        """`tensor` is about to get new contents; its old ones are still in place."""
+
+    def next_key(self, generator: Any) -> tuple[int, int]:
+        """(seed, offset) for a random op that is being recorded."""
+        return generator.draw()
+
+    def detached(self, value: Value) -> Value:
+        """`value` as the contents of a tensor that is cut off from its gradient."""
+        return value
+
 
 class _State(threading.local):
     """The current trace of this thread. Modes (tape, amp) live on the trace and carry over."""
@@ -127,9 +159,7 @@ def seal() -> None:
     the next step is sealed. The delay lets `clear_grad()` right after `step()` drop the
     gradients, so that they are never written to memory.
     """
-    if state.trace.values:
-        flush_sealed()
-        state.sealed = fresh_trace()
+    state.trace.end_step()
 
 
 def flush_sealed() -> None:
@@ -143,8 +173,7 @@ def flush_sealed() -> None:
 def flush() -> None:
     """Run everything this thread has recorded."""
     flush_sealed()
-    if state.trace.values:
-        _run(fresh_trace())
+    state.trace.run_now()
 
 
 def materialize(value: Value) -> None:
@@ -157,9 +186,9 @@ def materialize(value: Value) -> None:
     if owner is state.sealed:
         flush_sealed()
     elif owner is state.trace:
-        flush()
+        owner.settle(value)
     else:
-        _run_for_other_thread(owner, value)
+        owner.settle_elsewhere(value)
 
 
 def _after_fork_in_child() -> None:

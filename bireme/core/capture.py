@@ -1,0 +1,547 @@
+"""Recording a function into a Graph, with the recorder that eager code uses.
+
+While a capture is on, this thread's trace is a `CaptureTrace`: its leaves are placeholders for
+the arguments, and the outer tensors (parameters, buffers, constants) that the function meets on
+its way. Nothing runs. Reading a value raises `CaptureError` at the user's line.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bireme.core import autograd, tree
+from bireme.core.aval import Aval
+from bireme.core.errors import CaptureError, user_line
+from bireme.core.graph import Graph, Number
+from bireme.core.graph_op import Backward, GraphOp
+from bireme.core.op import op
+from bireme.core.rewrite import GraphBuilder
+from bireme.core.tensor import Tensor, constant
+from bireme.core.trace import Trace, Value, record, state
+
+# Keys drawn during a capture are these numbers, so that they can be told from constants.
+_KEY_MARK = 0x5EEDCAB1E << 26
+_KEY_SPAN = 1 << 26
+
+# Constants up to this many bytes are built into the graph; larger ones are inputs.
+_SMALL = 4096
+
+
+@op(name="detach", differentiable=False, infer=lambda x: x)
+def _detach(xp: Any, x: Any) -> Any:
+    """The same contents, cut off from the gradient."""
+    return x
+
+
+class Written:
+    """A tensor that was changed in place during a capture, and what it was before."""
+
+    __slots__ = ("node", "tensor", "value", "was")
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = weakref.ref(tensor)
+        self.value = tensor._value
+        self.was = tensor._value.__class__
+        self.node = tensor._node
+
+
+class CaptureTrace(Trace):
+    """A trace that becomes a graph instead of being run."""
+
+    __slots__ = (
+        "_tape", "borrowed", "generators", "label", "names", "slots", "spans", "written",
+    )  # fmt: skip
+
+    def __init__(self, label: str, names: Sequence[str], tape: bool, amp: Any):
+        self.label = label
+        self.names = names  # of the first placeholders
+        self.spans: list[tuple[int, bool]] = []  # (position in code, tape) at each change
+        self.slots: dict[int, int] = {}  # leaf slot by id(Value)
+        self.borrowed: list[tuple[Value, Trace | None, int]] = []
+        self.generators: list[Any] = []
+        self.written: dict[int, Written] = {}
+        self.code: list[int] = []
+        super().__init__(tape, amp)
+        self.limit = 1 << 62
+
+    @property
+    def tape(self) -> bool:  # type: ignore[override]
+        return self._tape
+
+    @tape.setter
+    def tape(self, on: bool) -> None:
+        self._tape = on
+        self.spans.append((len(self.code), on))
+
+    def placeholder(self, t: Aval) -> Value:
+        """A new input of the graph."""
+        value = Value(t, self, -1 - len(self.leaves))
+        self.slots[id(value)] = value.slot
+        self.leaves.append(value)
+        return value
+
+    def leaf(self, value: Value) -> int:
+        slot = self.slots.get(id(value))
+        if slot is None:
+            if value.buf is None and isinstance(value.trace, CaptureTrace):
+                value.trace.settle_elsewhere(value)
+            self.borrowed.append((value, value.trace, value.slot))
+            slot = self.slots[id(value)] = -1 - len(self.leaves)
+            self.leaves.append(value)
+        value.trace, value.slot = self, slot
+        return slot
+
+    def run_now(self) -> None:
+        """Nothing runs during a capture."""
+
+    def end_step(self) -> None:
+        """A step that is captured ends where its function returns."""
+
+    def settle(self, value: Value) -> None:
+        raise CaptureError(
+            f"the value of {self.describe(value)} was read at {user_line()} while {self.label} "
+            "was being captured, when there are no values yet. Keep the computation in tensor "
+            "operations (paddle.where instead of if, for instance)"
+        )
+
+    def settle_elsewhere(self, value: Value) -> None:
+        raise CaptureError(
+            f"{self.describe(value)} was made while {self.label} was being captured and kept "
+            "outside of it; it has no value. Return it from the function instead"
+        )
+
+    def describe(self, value: Value) -> str:
+        """What a value is, in the user's terms."""
+        if value.slot < 0:
+            at = -1 - value.slot
+            name = f"'{self.names[at]}' " if at < len(self.names) else ""
+            return f"the input {name}of type {value.aval}"
+        for node in Graph.from_code(self.code, [], []).nodes:
+            if value.slot in node.results:
+                return (
+                    f"the {value.aval} tensor made by [{node.call.op.name}] "
+                    f"(first used at {node.call.source})"
+                )
+        return f"a tensor of type {value.aval}"
+
+    def wrote(self, tensor: Tensor) -> None:
+        value = tensor._value
+        inside = value.trace is self and value.slot >= 0
+        if not inside and id(tensor) not in self.written:
+            self.written[id(tensor)] = Written(tensor)
+
+    def next_key(self, generator: Any) -> tuple[int, int]:
+        at = _KEY_MARK + 2 * len(self.generators)
+        self.generators.append(generator)
+        return at, at + 1
+
+    def detached(self, value: Value) -> Value:
+        # An identity in the graph, so that a graph without its tape still knows the cut.
+        call = _detach.op.resolve((Tensor(value, None),), {}, None)
+        return record(call, self, (value,))[0]
+
+    def restore(self) -> None:
+        """Give outer tensors their contents back, as if nothing had been recorded."""
+        for value, trace, slot in self.borrowed:
+            value.trace, value.slot = trace, slot
+        for w in self.written.values():
+            tensor = w.tensor()
+            w.value.__class__ = w.was
+            if tensor is not None:
+                tensor._value, tensor._node = w.value, w.node
+
+
+@contextmanager
+def recording_into(trace: CaptureTrace) -> Iterator[None]:
+    """Record into `trace` instead of this thread's own; outer tensors come back as they were."""
+    outer = state.trace
+    state.trace = trace
+    try:
+        yield
+    finally:
+        state.trace = outer
+        trace.restore()
+
+
+def is_capturing() -> bool:
+    return state.trace.__class__ is CaptureTrace
+
+
+@dataclass
+class Write:
+    """An output of the graph that replaces a tensor's contents after every call."""
+
+    target: Tensor | int  # a captured tensor, or the number of an argument
+    output: int
+    tracked: bool  # whether the new contents carry a gradient
+
+
+@dataclass
+class Captured:
+    """A function as a graph op, with all that a call needs besides its arguments.
+
+    The op's inputs are the arguments and then `outer`; its outputs are the function's tensors,
+    then those of `writes`, then what the gradient needs.
+    """
+
+    op: GraphOp
+    outer: list[Tensor]
+    outer_names: list[str | None]
+    structure: Any  # of the function's result
+    tracked: list[bool]  # which of the function's tensors carry a gradient
+    writes: list[Write]
+    generators: list[Any]  # one key is drawn from each, in order, per call
+    key_parts: list[int]  # which of the numbers drawn the op takes
+    needs: list[bool]  # per input of the op: did it need a gradient at capture?
+
+    @property
+    def graph(self) -> Graph:
+        return self.op.graph
+
+
+def capture(
+    function: Callable[[list[Tensor]], Any],
+    types: Sequence[Aval],
+    *,
+    label: str,
+    needs: Sequence[bool] = (),
+    names: Sequence[str] = (),
+    known: dict[str, Tensor] | None = None,
+    tape: bool = True,
+    amp: Any = None,
+) -> Captured:
+    """Record `function`, called with one placeholder per type, into a graph.
+
+    `known` are tensors with names (a layer's parameters and buffers). Other outer tensors that
+    the function meets are captured too, by reference: later calls see their later contents.
+    """
+    names = [*names, *(f"x{i}" for i in range(len(names), len(types)))]
+    trace = CaptureTrace(label, names, tape, amp)
+    arguments = [Tensor(trace.placeholder(t), None) for t in types]
+    for tensor, need in zip(arguments, needs, strict=False):
+        if need:
+            tensor.stop_gradient = False
+    with recording_into(trace):
+        result = function(arguments)
+        outs, structure = tree.flatten(result)
+        del result
+        tree.check_plain(structure, f"the result of {label}")
+        return _Finisher(trace, arguments, outs, structure, known or {}).finish()
+
+
+class _Finisher:
+    """Turns what was recorded into a `Captured`, while the capture is still on."""
+
+    def __init__(
+        self,
+        trace: CaptureTrace,
+        arguments: list[Tensor],
+        outs: list[Tensor],
+        structure: Any,
+        known: dict[str, Tensor],
+    ):
+        self.trace = trace
+        self.arguments = arguments
+        self.outs = outs
+        self.structure = structure
+        self.known_names = {id(t): n for n, t in known.items()}
+        self.known = list(known.values())
+
+    def finish(self) -> Captured:
+        trace, outs = self.trace, self.outs
+        writes = self._writes()
+        forward_outputs = [self._slot(t) for t in (*outs, *[w[1] for w in writes])]
+        end = len(trace.code)
+        owners = self._owners()
+        edges = [owners[i]._node if i in owners else None for i in range(len(trace.leaves))]
+        for w in trace.written.values():
+            slot = trace.slots.get(id(w.value))
+            if slot is not None:
+                edges[-1 - slot] = w.node
+        roots = [t._node for t in outs]
+        roots += [None if t._node is w.node else t._node for w, t in writes]
+        tracked = [node is not None for node in roots]
+        n_leaves = len(trace.leaves)
+        grads, found, targets = self._backward(roots, edges, forward_outputs)
+        whole = self._graph(forward_outputs)
+        constants = {
+            i: self._contents(v)
+            for i, v in enumerate(trace.leaves[:n_leaves])
+            if i not in owners and self._is_small(v)
+        }
+        whole.constants = constants
+        split = _Split(whole, end, n_leaves, self._keys(whole), trace.label, self._tape_at())
+        forward, key_parts, backward = split.cut(forward_outputs, grads, found, targets)
+        if backward is not None:
+            backward.attach(forward)
+        outer: list[Tensor] = []
+        names: list[str | None] = []
+        for i in range(len(self.arguments), n_leaves):
+            if i not in constants:
+                tensor = owners.get(i)
+                if tensor is None:
+                    tensor = constant(self._contents(trace.leaves[i]))
+                outer.append(tensor)
+                names.append(self.known_names.get(id(tensor)))
+        for i, name in zip(split.given, [*trace.names, *names], strict=True):
+            if name is not None:
+                forward.graph.names[-1 - i] = name
+        forward.names = [forward.graph.names.get(-1 - i, f"input {i}") for i in forward.given]
+        n = len(outs)
+        by_id = {id(t): i for i, t in enumerate(self.arguments)}
+        return Captured(
+            forward,
+            outer,
+            names,
+            self.structure,
+            tracked[:n],
+            [Write(by_id.get(id(t), t), n + i, tracked[n + i]) for i, (_, t) in enumerate(writes)],
+            trace.generators,
+            key_parts,
+            [edges[i] is not None for i in split.given],
+        )
+
+    def _writes(self) -> list[tuple[Written, Tensor]]:
+        """Outer tensors with new contents. A tensor that the function made itself from data (a
+        constant) and changed is none, even if it is returned."""
+        returned = {id(t) for t in self.outs} - {id(t) for t in (*self.known, *self.arguments)}
+        writes = []
+        for w in self.trace.written.values():
+            tensor = w.tensor()
+            if tensor is not None and id(tensor) not in returned and tensor._value is not w.value:
+                writes.append((w, tensor))
+        return writes
+
+    def _slot(self, tensor: Tensor) -> int:
+        value = tensor._value
+        return value.slot if value.trace is self.trace else self.trace.leaf(value)
+
+    def _owners(self) -> dict[int, Tensor]:
+        """The tensor of each leaf, by leaf number."""
+        trace = self.trace
+        owners = dict(enumerate(self.arguments))
+        before = {id(w.tensor()): w.value for w in trace.written.values()}
+        for tensor in self.known:
+            slot = trace.slots.get(id(before.get(id(tensor), tensor._value)))
+            if slot is not None:
+                owners.setdefault(-1 - slot, tensor)
+        for w in trace.written.values():
+            slot, tensor = trace.slots.get(id(w.value)), w.tensor()
+            if slot is not None and tensor is not None:
+                owners.setdefault(-1 - slot, tensor)
+        rest = [v for i, v in enumerate(trace.leaves) if i not in owners]
+        if rest:
+            # Ops see Values only. Whoever holds such a Value from a variable, a closure or an
+            # object is found through the garbage collector; this runs once per capture.
+            returned = {id(t) for t in self.outs}
+            for holder in gc.get_referrers(*rest):
+                if isinstance(holder, Tensor) and id(holder) not in returned:
+                    slot = trace.slots.get(id(holder._value))
+                    if slot is not None:
+                        owners.setdefault(-1 - slot, holder)
+        return owners
+
+    def _backward(
+        self, roots: list[Any], edges: list[Any], slots: list[int]
+    ) -> tuple[dict[int, int], list[int], list[int]]:
+        """Record the gradients of every leaf that needs one, from `roots` (a node or None for
+        each output, whose values are in `slots`).
+
+        Returns the leaf slot of each root's gradient, the slots of the gradients found, and
+        the leaves that they belong to.
+        """
+        trace = self.trace
+        starts = [i for i, node in enumerate(roots) if node is not None]
+        wanted = [i for i, edge in enumerate(edges) if edge is not None]
+        if not starts or not wanted:
+            return {}, [], []
+        # The tape goes on beyond the outer tensors: cut it there.
+        places = [autograd._locate(edges[i]) for i in wanted]
+        stub = Tensor(trace.leaves[0], None)
+        fresh = {place: autograd.LeafNode(stub) for place in places}
+        _redirect([roots[i] for i in starts], fresh)
+        grads: dict[int, int] = {}
+        heads, given = [], []
+        for i in starts:
+            slot = slots[i]
+            value = trace.values[slot] if slot >= 0 else trace.leaves[-1 - slot]
+            head = roots[i]
+            heads.append(Tensor(value, fresh.get(autograd._locate(head), head)))
+            grad = trace.placeholder(value.aval)
+            grads[i] = grad.slot
+            given.append(Tensor(grad, None))
+        ends = [fresh[place] for place in places]
+        found = autograd.run_backward(heads, given, True, False, targets=ends)
+        have = [(self._slot(g), i) for g, i in zip(found, wanted, strict=True) if g is not None]
+        return grads, [slot for slot, _ in have], [i for _, i in have]
+
+    def _graph(self, outputs: list[int]) -> Graph:
+        trace = self.trace
+        graph = Graph.from_code(trace.code, [v.aval for v in trace.leaves], outputs)
+        marked = range(_KEY_MARK, _KEY_MARK + 2 * len(trace.generators))
+        for i, number in enumerate(trace.floats):
+            graph.numbers[Number("float", i)] = number
+        for i, number in enumerate(trace.ints):
+            if number not in marked:
+                if _KEY_MARK <= number < _KEY_MARK + _KEY_SPAN:
+                    raise CaptureError(
+                        f"{trace.label} computes with the numbers of a random key; a captured "
+                        "graph draws them afresh in every call and can only pass them on"
+                    )
+                graph.numbers[Number("int", i)] = number
+        return graph
+
+    def _keys(self, graph: Graph) -> dict[Number, int]:
+        """Which run-time integers are which part of which key."""
+        return {
+            Number("int", i): number - _KEY_MARK
+            for i, number in enumerate(self.trace.ints)
+            if Number("int", i) not in graph.numbers
+        }
+
+    def _tape_at(self) -> Callable[[int], bool]:
+        spans = self.trace.spans
+
+        def tape_at(position: int) -> bool:
+            on = spans[0][1]
+            for start, value in spans:
+                if start > position:
+                    break
+                on = value
+            return on
+
+        return tape_at
+
+    def _contents(self, value: Value) -> np.ndarray:
+        if value.buf is None:
+            # An outer result that is still pending and whose tensor is gone.
+            owner, slot = next((t, s) for v, t, s in self.trace.borrowed if v is value)
+            value.trace, value.slot = owner, slot
+            assert owner is not None  # noqa: S101 (pending, so it has a trace)
+            owner.settle_elsewhere(value)
+        return np.asarray(value.buf)
+
+    @staticmethod
+    def _is_small(value: Value) -> bool:
+        t = value.aval
+        return value.buf is not None and t.is_static and t.size * t.dtype.itemsize <= _SMALL
+
+
+def _redirect(starts: list[Any], fresh: dict[Any, Any]) -> None:
+    """Make every edge of the tape that leads to a key of `fresh` lead to its value instead."""
+    stack = [autograd._locate(e) for e in starts]
+    seen = set()
+    while stack:
+        node, index = stack.pop()
+        if (node, index) in fresh or node in seen or node.__class__ is autograd.LeafNode:
+            continue
+        seen.add(node)
+        node.edges = tuple(
+            [e if e is None else fresh.get(autograd._locate(e), e) for e in node.edges]
+        )
+        stack += [autograd._locate(e) for e in node.edges if e is not None]
+
+
+class _Split:
+    """Cuts a recorded forward and backward into two graphs."""
+
+    def __init__(
+        self,
+        whole: Graph,
+        end: int,
+        n_leaves: int,
+        keys: dict[Number, int],
+        label: str,
+        tape_at: Callable[[int], bool],
+    ):
+        self.whole = whole
+        self.n_leaves = n_leaves
+        self.keys = keys
+        self.label = label
+        self.given = [i for i in range(n_leaves) if i not in whole.constants]
+        position = 0
+        self.n_nodes = 0
+        for node in whole.nodes:
+            node.tape = tape_at(position)
+            if position < end:
+                self.n_nodes += 1
+            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
+
+    def cut(
+        self,
+        outputs: list[int],
+        grads: dict[int, int],
+        found: list[int],
+        targets: list[int],
+    ) -> tuple[GraphOp, list[int], Backward | None]:
+        whole = self.whole
+        first = whole.nodes[: self.n_nodes]
+        n_values = first[-1].results.stop if first else 0
+        back = Graph(whole.inputs, whole.nodes[self.n_nodes :], found)
+        needed = back.needed()
+        used: dict[Any, None] = {}  # what the backward takes from outside, in order
+        for node in needed:
+            for a in node.args:
+                if isinstance(a, Number) or (a is not None and a < n_values):
+                    used[a] = None
+        used.update((f, None) for f in found if f < n_values)
+        residuals = {a: i for i, a in enumerate(a for a in used if type(a) is int and a >= 0)}
+        parts = sorted({self.keys[a] for a in used if a in self.keys})
+        forward, keys = self._forward(first, [*outputs, *residuals], parts)
+        if not found:
+            return forward, keys, None
+        builder = GraphBuilder(whole)
+        types = whole.value_types()
+        roots = []
+        for i, slot in grads.items():
+            roots.append(i)
+            builder.copy_input(slot)
+        key_inputs: dict[int, Number] = {}
+        saved_at: list[int] = []
+        position = {leaf: p for p, leaf in enumerate(self.given)}
+        for a in used:
+            if isinstance(a, Number):
+                if a in self.keys:
+                    part = self.keys[a]
+                    if part not in key_inputs:
+                        key_inputs[part] = builder.number(a)
+                        saved_at.append(len(self.given) + keys.index(part))
+                    builder.refs[a] = key_inputs[part]
+            elif a >= 0:
+                builder.refs[a] = builder.input(types[a])
+                saved_at.append(-1 - (len(outputs) + residuals[a]))
+            elif -1 - a < self.n_leaves:
+                builder.copy_input(a)
+                if -1 - a in position:
+                    saved_at.append(position[-1 - a])
+        for node in needed:
+            builder.copy(node)
+        graph = builder.finish(found)
+        numbers = tuple(key_inputs.values())
+        at = tuple([position[t] for t in targets])
+        return forward, keys, Backward(graph, tuple(roots), at, numbers, tuple(saved_at))
+
+    def _forward(
+        self, nodes: list[Any], outputs: list[int], parts: list[int]
+    ) -> tuple[GraphOp, list[int]]:
+        """The forward as an op, and which parts of keys it takes (at least `parts`)."""
+        keep = Graph(self.whole.inputs, nodes, outputs).needed()
+        used = {self.keys[a] for node in keep for a in node.args if a in self.keys}
+        parts = sorted({*used, *parts})
+        builder = GraphBuilder(self.whole)
+        builder.copy_inputs(self.n_leaves)
+        numbers = {part: builder.graph.new_number("int") for part in parts}
+        builder.refs.update(
+            {number: numbers[part] for number, part in self.keys.items() if part in numbers}
+        )
+        for node in keep:
+            builder.copy(node)
+        graph = builder.finish(outputs)
+        return GraphOp(graph, "graph_call", [numbers[p] for p in parts]), parts

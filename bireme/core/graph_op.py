@@ -1,0 +1,170 @@
+"""A whole graph as one op.
+
+Calling a captured function records one entry whose lowering interprets the graph. Its gradient
+is another such op, made from the gradient rules of the ops inside when the graph was captured.
+A graph with symbolic dimensions is typed once per set of sizes that it meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bireme.backends import get_backend
+from bireme.core import dims
+from bireme.core.aval import INT, Aval
+from bireme.core.graph import Graph, Node, Number
+from bireme.core.op import Call, Op
+from bireme.core.rewrite import specialize
+
+
+class TypedGraph:
+    """A graph without symbols, ready to be interpreted."""
+
+    __slots__ = ("graph", "nodes")
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.nodes: list[Node] = graph.needed()
+
+    def __repr__(self) -> str:
+        return f"<{len(self.nodes)} ops>"
+
+
+class GraphOp(Op):
+    """Inputs: the graph's inputs that are not constants, then its run-time integers (`keys`).
+    Results: the graph's outputs."""
+
+    def __init__(self, graph: Graph, name: str, keys: Sequence[Number] = ()):
+        super().__init__(name, ("*inputs", "*keys"), {"graph": None}, None, register=False)
+        self.graph = graph
+        self.keys = tuple(keys)
+        self.given = [i for i in range(len(graph.inputs)) if i not in graph.constants]
+        self.declared = [graph.inputs[i] for i in self.given]
+        self.names = [graph.names.get(-1 - i, f"input {i}") for i in self.given]
+        self.calls: dict[tuple[Any, ...], Call] = {}
+        self.size = len(graph.nodes)
+        self.backward: Backward | None = None
+
+    def call_for(self, types: tuple[Aval, ...]) -> Call:
+        """The Call on inputs of these types; raises InvalidArgument where they do not fit."""
+        call = self.calls.get(types)
+        if call is None:
+            sizes = dims.solve(self.declared, list(types), self.names)
+            typed = TypedGraph(specialize(self.graph, sizes))
+            flat = (*types, *[INT] * len(self.keys))
+            layout = (len(types), len(self.keys))
+            call = Call(self, flat, layout, {"graph": typed, "sizes": sizes}, (None,) * len(flat))
+            if self.backward is not None:
+                call.saved_at = self.backward.saved_at
+            self.calls[types] = call
+        return call
+
+    def infer_types(self, call: Call) -> tuple[bool, tuple[Aval, ...]]:
+        graph: Graph = call.attrs["graph"].graph
+        types = graph.value_types()
+        return False, tuple([types[o] if o >= 0 else graph.inputs[-1 - o] for o in graph.outputs])
+
+    def lower(self, xp: Any, call: Call, arrays: list[Any]) -> Any:
+        count = len(self.given)
+        return self.interpret(xp, call.attrs["graph"], arrays[:count], arrays[count:])
+
+    def interpret(self, xp: Any, typed: TypedGraph, given: list[Any], keys: list[Any]) -> list[Any]:
+        graph = typed.graph
+        leaves: list[Any] = [None] * len(graph.inputs)
+        for i, array in zip(self.given, given, strict=True):
+            leaves[i] = array
+        for i, array in graph.constants.items():
+            leaves[i] = xp.asarray(array)
+        floats: list[Any] = [None] * graph.n_floats
+        ints: list[Any] = [None] * graph.n_ints
+        for number, value in graph.numbers.items():
+            (floats if number.kind == "float" else ints)[number.index] = value
+        for number, value in zip(self.keys, keys, strict=True):
+            ints[number.index] = value
+        if xp is np:
+            run = get_backend("numpy").run_call
+        else:
+
+            def run(call: Call, arrays: list[Any]) -> Any:
+                return call.run(xp, arrays)
+
+        return graph.evaluate(leaves, floats, ints, run, typed.nodes)
+
+    @property
+    def grad_op(self) -> Op:
+        if self.backward is not None:
+            return self.backward.op
+        return super().grad_op
+
+
+@dataclass
+class Backward:
+    """How to differentiate a captured graph.
+
+    `graph` takes the gradients of the outputs numbered `roots`, then what the forward call
+    saved; its results are the gradients of the forward inputs numbered `targets` (a forward
+    input that is not among them has none).
+    """
+
+    graph: Graph
+    roots: tuple[int, ...]
+    targets: tuple[int, ...]
+    keys: tuple[Number, ...]
+    saved_at: tuple[int, ...]
+    op: GraphGradOp = field(init=False)
+
+    def attach(self, forward: GraphOp) -> None:
+        self.op = GraphGradOp(forward, self)
+        forward.backward = self
+
+
+class GraphGradOp(GraphOp):
+    """Inputs: one gradient per forward result (None where there is none), then what was saved."""
+
+    def __init__(self, forward: GraphOp, backward: Backward):
+        super().__init__(backward.graph, forward.name + "_grad", backward.keys)
+        self.inputs = ("*grads", "*saved")
+        self.saves = ("grads", "saved")
+        self.plan = backward
+
+    def call_for(  # type: ignore[override]
+        self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]
+    ) -> Call:
+        grads = [o if p else None for o, p in zip(forward.outs, present, strict=True)]
+        saved = [forward.types[i] if i >= 0 else forward.outs[-1 - i] for i in forward.saved_at]
+        types = (*grads, *saved)
+        typed = TypedGraph(specialize(self.graph, forward.attrs["sizes"]))
+        attrs = {"graph": typed, "forward": forward, "needs": needs}
+        return Call(self, types, (len(grads), len(saved)), attrs, (None,) * len(types))
+
+    def infer_types(self, call: Call) -> tuple[bool, tuple[Aval, ...]]:
+        forward: Call = call.attrs["forward"]
+        return False, tuple([forward.types[i] for i in call.attrs["needs"]])  # type: ignore[misc]
+
+    def lower(self, xp: Any, call: Call, arrays: list[Any]) -> Any:
+        forward: Call = call.attrs["forward"]
+        plan = self.plan
+        grads, saved = arrays[: call.layout[0]], arrays[call.layout[0] :]
+        given = [
+            xp.zeros(forward.outs[r].shape, forward.outs[r].dtype.numpy)
+            if grads[r] is None
+            else grads[r]
+            for r in plan.roots
+        ]
+        keys = []
+        for i, array in zip(plan.saved_at, saved, strict=True):
+            (keys if i >= 0 and forward.types[i] is INT else given).append(array)
+        outs = self.interpret(xp, call.attrs["graph"], given, keys)
+        by_target = dict(zip(plan.targets, outs, strict=True))
+        return [
+            by_target[i] if i in by_target else _zeros(xp, forward.types[i])
+            for i in call.attrs["needs"]
+        ]
+
+
+def _zeros(xp: Any, t: Any) -> Any:
+    return xp.zeros(t.shape, t.dtype.numpy)

@@ -1,0 +1,143 @@
+"""Making graphs from graphs: copying with changes, and putting sizes in place of symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dims
+from bireme.core.aval import Aval, aval_of
+from bireme.core.grad_op import GradOp
+from bireme.core.graph import Graph, Node, Number, Ref
+from bireme.core.op import Call, Op
+
+
+class GraphBuilder:
+    """Copies parts of a `source` graph into a new one. References into the source are looked up
+    in `refs`; whatever the copy should see elsewhere is put there first."""
+
+    def __init__(self, source: Graph):
+        self.source = source
+        self.graph = Graph([])
+        self.refs: dict[Ref, Ref] = {None: None}
+        self._next = 0
+
+    def input(self, t: Aval, name: str | None = None, constant: Any = None) -> int:
+        """A new input of the copy."""
+        ref = -1 - len(self.graph.inputs)
+        self.graph.inputs.append(t)
+        if name is not None:
+            self.graph.names[ref] = name
+        if constant is not None:
+            self.graph.constants[-1 - ref] = constant
+        return ref
+
+    def constant(self, array: np.ndarray) -> int:
+        return self.input(aval_of(array), constant=array)
+
+    def copy_input(self, ref: int) -> int:
+        """The source's input `ref` as an input of the copy (once)."""
+        have = self.refs.get(ref)
+        if have is None:
+            source = self.source
+            have = self.refs[ref] = self.input(
+                source.inputs[-1 - ref], source.names.get(ref), source.constants.get(-1 - ref)
+            )
+        return have  # type: ignore[return-value]
+
+    def copy_inputs(self, count: int | None = None) -> None:
+        """The source's inputs (the first `count`) in their order."""
+        for i in range(len(self.source.inputs) if count is None else count):
+            self.copy_input(-1 - i)
+
+    def ref(self, ref: Ref) -> Ref:
+        """A source reference in the copy's terms; numbers come along as they are needed."""
+        have = self.refs.get(ref)
+        if have is None and isinstance(ref, Number):
+            have = self.refs[ref] = self.number(ref)
+        elif have is None and ref is not None:
+            if ref >= 0:
+                raise KeyError(f"value {ref} was not copied")
+            have = self.copy_input(ref)
+        return have
+
+    def number(self, old: Number) -> Number:
+        new = self.graph.new_number(old.kind)
+        if old in self.source.numbers:
+            self.graph.numbers[new] = self.source.numbers[old]
+        return new
+
+    def add(self, call: Call, args: tuple[Ref, ...], tape: bool = True) -> range:
+        """Append a call on the copy's own references; returns its results."""
+        node = Node(call, args, self._next, tape)
+        self.graph.nodes.append(node)
+        self._next += len(call.outs)
+        return node.results
+
+    def copy(self, node: Node) -> range:
+        """The source's node in the copy."""
+        results = self.add(node.call, tuple([self.ref(a) for a in node.args]), node.tape)
+        self.refs.update(zip(node.results, results, strict=True))
+        return results
+
+    def finish(self, outputs: list[int]) -> Graph:
+        """Name the results (source references) and return the copy."""
+        self.graph.outputs = [self.ref(o) for o in outputs]  # type: ignore[misc]
+        return self.graph
+
+
+def specialize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with every symbolic dimension replaced by its size."""
+    if not sizes:
+        return graph
+    return Graph(
+        [dims.substitute_type(t, sizes) for t in graph.inputs],
+        [Node(specialize_call(n.call, sizes), n.args, n.first, n.tape) for n in graph.nodes],
+        list(graph.outputs),
+        graph.n_floats,
+        graph.n_ints,
+        dict(graph.names),
+        dict(graph.constants),
+        dict(graph.numbers),
+    )
+
+
+def specialize_call(call: Call, sizes: Mapping[str, int]) -> Call:
+    if isinstance(call.op, GradOp):
+        forward = specialize_call(call.attrs["forward"], sizes)
+        present = tuple([t is not None for t in call.types[: call.layout[0]]])
+        return grad_call(forward, call.attrs["needs"], present)
+    types = tuple(
+        [dims.substitute_type(t, sizes) if isinstance(t, Aval) else t for t in call.types]
+    )
+    attrs = {k: dims.substitute(v, sizes) for k, v in call.attrs.items()}
+    if types == call.types and attrs == call.attrs:
+        return call
+    return call_with(call.op, types, call.layout, attrs, call.casts)
+
+
+def grad_call(forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]) -> Call:
+    """The Call that differentiates `forward`, shared with the eager tape."""
+    found = forward.grad_calls.get((needs, present))
+    if found is None:
+        found = forward.op.grad_op.call_for(forward, needs, present)  # type: ignore[attr-defined]
+        forward.grad_calls[needs, present] = found
+    return found
+
+
+def call_with(
+    op: Op,
+    types: tuple[Any, ...],
+    layout: tuple[int, ...],
+    attrs: dict[str, Any],
+    casts: tuple[Any, ...],
+) -> Call:
+    """The Call with exactly these types and casts, made and remembered on first sight."""
+    table = op.tables.setdefault(("casts", casts), {})
+    key: Any = (types, layout, tuple(attrs.values()))
+    call = table.get(key)
+    if call is None:
+        call = table.setdefault(key, Call(op, types, layout, attrs, casts))
+    return call

@@ -1,0 +1,60 @@
+"""Capturing functions and layers as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bireme.core.errors import InvalidArgument
+from bireme.jit.static_function import CaptureWarning, StaticFunction, enable_to_static
+
+
+def to_static(
+    function: Any = None,
+    input_spec: Sequence[Any] | None = None,
+    build_strategy: Any = None,
+    backend: str | None = "CINN",
+    *,
+    full_graph: bool = False,
+) -> Any:
+    """Run a function or layer as one captured graph per signature.
+
+    With `input_spec`, sizes given as None stay open: one graph serves them all. A function that
+    cannot be captured runs eagerly, with a warning that says why; `full_graph=True` raises
+    instead. `build_strategy` and `backend` choose among Paddle's compilers; here there is one.
+    """
+
+    def decorate(target: Any) -> Any:
+        from bireme.nn.layer.layer import Layer
+
+        if isinstance(target, StaticFunction):
+            return target
+        if isinstance(target, Layer):
+            forward = target.forward
+            if not isinstance(forward, StaticFunction):
+                target.forward = StaticFunction(forward, target, input_spec, full_graph)
+            return target
+        if not callable(target):
+            raise InvalidArgument(
+                f"to_static takes a function or a Layer. Received: {type(target).__name__}"
+            )
+        if getattr(target, "_not_to_static", False):
+            return target
+        owner = getattr(target, "__self__", None)
+        layer = owner if isinstance(owner, Layer) else None
+        return StaticFunction(target, layer, input_spec, full_graph)
+
+    return decorate if function is None else decorate(function)
+
+
+def not_to_static(func: Callable[..., Any] | None = None) -> Any:
+    """Mark a function so that `to_static` leaves it as it is."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function._not_to_static = True  # type: ignore[attr-defined]
+        return function
+
+    return mark if func is None else mark(func)
+
+
+__all__ = ["CaptureWarning", "StaticFunction", "enable_to_static", "not_to_static", "to_static"]

@@ -1,0 +1,333 @@
+"""A function that runs as one captured graph per signature."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bireme.core import dims, tree, views
+from bireme.core.autograd import Node, Output
+from bireme.core.aval import Aval
+from bireme.core.capture import Captured, capture, is_capturing
+from bireme.core.errors import BiremeError, CaptureError, InvalidArgument, ShapeMismatch
+from bireme.core.tensor import Tensor
+from bireme.core.trace import record, state
+from bireme.jit.signature import LayerState, argument_names, fits, layers_of, spec_types
+from bireme.static.input_spec import InputSpec
+
+_EAGER = object()  # in place of a captured graph: this signature runs as plain Python
+
+
+class CaptureWarning(UserWarning):
+    """A function runs eagerly because it could not be captured."""
+
+
+class _Switch:
+    enabled = True
+
+
+def enable_to_static(enable_to_static_bool: bool) -> None:
+    """Switch all captured functions to graphs (True) or to plain eager Python (False)."""
+    if not isinstance(enable_to_static_bool, bool):
+        raise InvalidArgument(
+            f"enable_to_static takes True or False. Received: {enable_to_static_bool!r}"
+        )
+    _Switch.enabled = enable_to_static_bool
+
+
+class StaticFunction:
+    """What `to_static` makes of a function; call it as before."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        layer: Any = None,
+        input_spec: Sequence[Any] | None = None,
+        full_graph: bool = False,
+    ):
+        self._function = function
+        self._layer = layer
+        self._input_spec = None if input_spec is None else list(input_spec)
+        # Sizes that an InputSpec leaves open: all different, shared by axis, or taken as given.
+        self._sizes = "closed" if input_spec is None else "open"
+        self._full_graph = full_graph
+        self._entries: dict[Any, Any] = {}
+        self._layers: LayerState | None = None
+        self._declared: dict[Any, tuple[Aval, ...]] = {}
+        self._bound: weakref.WeakKeyDictionary[Any, StaticFunction] = weakref.WeakKeyDictionary()
+        functools.update_wrapper(self, function, updated=())
+
+    @property
+    def dygraph_function(self) -> Callable[..., Any]:
+        """The function as it was written."""
+        return self._function
+
+    @property
+    def label(self) -> str:
+        if self._layer is not None:
+            return f"{type(self._layer).__name__}.{self._function.__name__}()"
+        return f"{getattr(self._function, '__qualname__', repr(self._function))}()"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        bound = self._bound.get(instance)
+        if bound is None:
+            method = self._function.__get__(instance, owner)
+            layer = instance if hasattr(instance, "sublayers") else None
+            bound = StaticFunction(method, layer, self._input_spec, self._full_graph)
+            self._bound[instance] = bound
+        return bound
+
+    def rollback(self) -> Callable[..., Any]:
+        """The function as it was written, put back in place on its layer."""
+        if self._layer is not None and self._layer.__dict__.get("forward") is self:
+            del self._layer.__dict__["forward"]
+        return self._function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _Switch.enabled or is_capturing():
+            return self._function(*args, **kwargs)
+        tensors, structure = tree.flatten((args, kwargs))
+        trace = state.trace
+        layers = self._layers
+        if layers is None or not layers.unchanged():
+            layers = self._discover()
+        types = tuple([t._value.aval for t in tensors])
+        tape = trace.tape
+        needs = tuple([t._node is not None for t in tensors]) if tape else ()
+        rest = (structure, needs, tape, trace.amp, layers.training())
+        try:
+            entry = self._entries.get((self._declare(types), rest))
+        except TypeError:
+            return self._run_eagerly(_unhashable(structure), args, kwargs)
+        if entry is None or (entry is not _EAGER and not entry.is_current()):
+            entry = self._capture(types, rest)
+        if entry is _EAGER:
+            return self._function(*args, **kwargs)
+        return entry(tensors)
+
+    def _discover(self) -> LayerState:
+        if self._layer is not None:
+            layers = self._layer.sublayers(include_self=True)
+        else:
+            layers = layers_of(self._function)
+        self._layers = LayerState(layers)
+        self._entries.clear()
+        return self._layers
+
+    def _declare(self, types: tuple[Aval, ...]) -> tuple[Aval, ...]:
+        """The types to capture with: symbolic where an InputSpec leaves sizes open."""
+        if self._sizes == "closed":
+            return types
+        declared = self._declared.get(types)
+        if declared is None:
+            specs = tree_specs(self._input_spec)
+            declared = types
+            if len(specs) == len(types) and all(map(fits, specs, types)):
+                symbolic = spec_types(specs, self._sizes == "shared")
+                with contextlib.suppress(InvalidArgument):
+                    dims.solve(symbolic, list(types))
+                    declared = tuple(symbolic)
+            self._declared[types] = declared
+        return declared
+
+    def _capture(self, types: tuple[Aval, ...], rest: Any) -> Any:
+        """A new entry. Where open sizes fail, try with fewer of them, and at last with none."""
+        while True:
+            declared = self._declare(types)
+            entry: Any
+            try:
+                entry = self._capture_as(declared, rest)
+            except CaptureError as e:
+                if self._full_graph:
+                    raise
+                warnings.warn(f"{self.label} runs eagerly: {e}", CaptureWarning, stacklevel=3)
+                entry = _EAGER
+            except Exception as e:
+                if declared == types or not (isinstance(e, BiremeError) or _is_inconclusive(e)):
+                    raise
+                self._close_sizes(e)
+                continue
+            self._entries[declared, rest] = entry
+            return entry
+
+    def _close_sizes(self, reason: Exception) -> None:
+        self._declared.clear()
+        if self._sizes == "open":
+            self._sizes = "shared"
+            return
+        self._sizes = "closed"
+        said = str(reason).strip().splitlines()[0]
+        warnings.warn(
+            f"{self.label} is captured once per size, not once for all: {said}",
+            CaptureWarning,
+            stacklevel=4,
+        )
+
+    def _capture_as(self, types: tuple[Aval, ...], rest: Any) -> CapturedCall:
+        structure, needs, tape, amp, _ = rest
+        layers = self._layers or self._discover()
+
+        def run(arguments: list[Tensor]) -> Any:
+            args, kwargs = tree.unflatten(structure, arguments)
+            return self._function(*args, **kwargs)
+
+        captured = capture(
+            run,
+            types,
+            label=self.label,
+            needs=needs,
+            names=self._names(len(types)),
+            known=layers.names(self._layer),
+            tape=tape,
+            amp=amp,
+        )
+        return CapturedCall(captured)
+
+    def _names(self, count: int) -> list[str]:
+        names = argument_names(self._function, count)
+        for i, spec in enumerate(tree_specs(self._input_spec or [])[:count]):
+            if spec.name and i < len(names):
+                names[i] = spec.name
+        return names
+
+    def _run_eagerly(self, reason: str, args: Any, kwargs: Any) -> Any:
+        if self._full_graph:
+            raise CaptureError(f"{self.label} cannot be captured: {reason}")
+        warnings.warn(f"{self.label} runs eagerly: {reason}", CaptureWarning, stacklevel=3)
+        return self._function(*args, **kwargs)
+
+
+def tree_specs(specs: Any) -> list[InputSpec]:
+    """The InputSpecs among nested lists, tuples and dicts of them."""
+    if isinstance(specs, InputSpec):
+        return [specs]
+    if isinstance(specs, Tensor):
+        return [InputSpec.from_tensor(specs)]
+    if isinstance(specs, list | tuple):
+        return [s for item in specs for s in tree_specs(item)]
+    if isinstance(specs, dict):
+        return [s for item in specs.values() for s in tree_specs(item)]
+    return []
+
+
+def _is_inconclusive(error: Exception) -> bool:
+    return type(error).__name__ == "InconclusiveDimensionOperation"
+
+
+def _unhashable(structure: Any) -> str:
+    found: list[str] = []
+
+    def visit(s: Any) -> None:
+        if isinstance(s, tree.Static):
+            try:
+                hash(s)
+            except TypeError:
+                found.append(type(s.value).__name__)
+        elif isinstance(s, tuple):
+            for item in s[1:]:
+                visit(item)
+
+    visit(structure)
+    return f"an argument of type {found[0] if found else 'unknown'} has no hash"
+
+
+class CapturedCall:
+    """Calls a captured graph from eager code: one recorded entry."""
+
+    def __init__(self, captured: Captured):
+        self.captured = captured
+        self.op = captured.op
+        self.outer = captured.outer
+        self.outer_needs = captured.needs[len(captured.needs) - len(captured.outer) :]
+        self.outer_types = [t._value.aval for t in captured.outer]
+        self.no_keys = (None,) * len(captured.key_parts)
+
+    def is_current(self) -> bool:
+        """Whether the captured tensors still have the types and need the gradients they had."""
+        outer = self.outer
+        return (
+            [t._value.aval for t in outer] == self.outer_types
+            and (not state.trace.tape or [t._node is not None for t in outer] == self.outer_needs)
+        )  # fmt: skip
+
+    def __call__(self, arguments: list[Tensor]) -> Any:
+        captured = self.captured
+        tensors = arguments + self.outer
+        values = tuple([t._value for t in tensors])
+        call = self.op.call_for(tuple([v.aval for v in values]))
+        if captured.generators:
+            drawn = [n for g in captured.generators for n in g.next_key()]
+            values += tuple([drawn[p] for p in captured.key_parts])
+        trace = state.trace
+        outs = record(call, trace, values)
+        node: Node | None = None
+        if trace.tape and self.op.backward is not None:
+            edges = tuple([t._node for t in tensors]) + self.no_keys
+            if any(e is not None for e in edges):
+                saved = tuple([values[i] if i >= 0 else outs[-1 - i] for i in call.saved_at])
+                node = Node(call, edges, saved)
+        for write in captured.writes:
+            target = write.target if isinstance(write.target, Tensor) else arguments[write.target]
+            if write.tracked and node is not None:
+                made = Tensor(outs[write.output], Output(node, write.output))
+                views.assign(target, made, "to_static")
+            else:
+                target._put(outs[write.output])
+        results = [
+            Tensor(outs[i], Output(node, i) if tracked and node is not None else None)
+            for i, tracked in enumerate(captured.tracked)
+        ]
+        return tree.unflatten(captured.structure, results)
+
+
+def capture_with_specs(
+    function: StaticFunction | Callable[..., Any],
+    specs: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    layer: Any = None,
+) -> Captured:
+    """Capture a function from InputSpecs (or example tensors) in place of its arguments."""
+    if isinstance(function, StaticFunction):
+        layer, plain = function._layer, function._function
+    else:
+        plain = function
+    open_specs = tree_specs([list(specs), kwargs or {}])
+    _, structure = tree.flatten((_with_leaves(tuple(specs)), _with_leaves(kwargs or {})))
+    layers = layer.sublayers(include_self=True) if layer is not None else layers_of(plain)
+    known = LayerState(layers).names(layer)
+    label = f"{type(layer).__name__}.forward()" if layer is not None else plain.__name__
+    names = argument_names(plain, len(open_specs))
+    names = [s.name or (names[i] if i < len(names) else f"x{i}") for i, s in enumerate(open_specs)]
+
+    def run(arguments: list[Tensor]) -> Any:
+        args, named = tree.unflatten(structure, arguments)
+        return plain(*args, **named)
+
+    def attempt(shared: bool) -> Captured:
+        return capture(
+            run, spec_types(open_specs, shared), label=label, names=names, known=known, tape=True
+        )
+
+    try:
+        return attempt(False)
+    except ShapeMismatch:
+        return attempt(True)
+
+
+def _with_leaves(specs: Any) -> Any:
+    """The nested arguments with a small tensor in place of every spec."""
+    if isinstance(specs, InputSpec):
+        from bireme.ops.creation import to_tensor
+
+        return to_tensor(0)
+    if isinstance(specs, list | tuple):
+        return type(specs)([_with_leaves(s) for s in specs])
+    if isinstance(specs, dict):
+        return {k: _with_leaves(v) for k, v in specs.items()}
+    return specs

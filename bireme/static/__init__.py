@@ -1,0 +1,5 @@
+"""Static graphs."""
+
+from bireme.static.input_spec import InputSpec
+
+__all__ = ["InputSpec"]
