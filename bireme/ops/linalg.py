@@ -1,5 +1,604 @@
-"""Matrix products and linear algebra."""
+"""Products of vectors, matrices and tensors, and norms."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.op import broadcast_shapes, op
+from bireme.core.tensor import Tensor
+from bireme.ops.axes import axis_in, ints
+from bireme.ops.math import multiply, plus
+from bireme.ops.math_unary import conj_of
+
+# --- matmul -----------------------------------------------------------------------------------
+
+
+def _turned(xp: Any, x: Any, transpose: bool) -> Any:
+    return xp.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
+
+
+def _product(xp: Any, a: Any, b: Any) -> Any:
+    """a @ b, as one matrix product where b is a plain matrix."""
+    if xp is np and a.dtype.itemsize == 2 and a.dtype.kind not in "iu":
+        # NumPy has no fast product of half precision.
+        return _product(np, a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+    if b.ndim == 2 and a.ndim > 2:
+        flat = xp.matmul(a.reshape((-1, a.shape[-1])), b)
+        return flat.reshape((*a.shape[:-1], b.shape[-1]))
+    return xp.matmul(a, b)
+
+
+def _ends(x: Any, transpose: bool) -> tuple[Any, Any]:
+    """(rows, columns) of the matrices in x."""
+    rows, columns = x.shape[-2:]
+    return (columns, rows) if transpose else (rows, columns)
+
+
+def _check_matmul(x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> None:
+    if x.ndim == 0 or y.ndim == 0:
+        raise ShapeMismatch("takes vectors and matrices, not 0-d tensors; multiply with x * y")
+    inner_x = x.shape[0] if x.ndim == 1 else _ends(x, transpose_x)[1]
+    inner_y = y.shape[0] if y.ndim == 1 else _ends(y, transpose_y)[0]
+    if inner_x != inner_y:
+        hint = ""
+        if x.ndim > 1 and y.ndim > 1 and _ends(y, not transpose_y)[0] == inner_x:
+            hint = f"; transpose_y={not transpose_y} would fit"
+        raise ShapeMismatch(
+            f"the columns of x must be as many as the rows of y, but x has {inner_x} and y has "
+            f"{inner_y}{hint}"
+        )
+
+
+def _matmul_type(x: Aval, y: Aval, transpose_x: bool, transpose_y: bool) -> Aval:
+    rows = () if x.ndim == 1 else (_ends(x, transpose_x)[0],)
+    columns = () if y.ndim == 1 else (_ends(y, transpose_y)[1],)
+    batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return aval((*batch, *rows, *columns), x.dtype)
+
+
+def _matmul_vjp(
+    xp: Any, grad: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool, needs: Any
+) -> tuple[Any, Any]:
+    x, y = conj_of(xp, x), conj_of(xp, y)
+    if x.ndim == 1 or y.ndim == 1:
+        return _vector_vjp(xp, grad, x, y, transpose_x, transpose_y)
+    by_x = by_y = None
+    if needs[0]:
+        if transpose_x:
+            by_x = _product(xp, _turned(xp, y, transpose_y), xp.swapaxes(grad, -1, -2))
+        else:
+            by_x = _product(xp, grad, _turned(xp, y, not transpose_y))
+    if needs[1]:
+        if y.ndim == 2 and not transpose_x:
+            # One product over all rows of the batch, instead of one per batch and a sum.
+            x = x.reshape((-1, x.shape[-1]))
+            grad = grad.reshape((-1, grad.shape[-1]))
+        if transpose_y:
+            by_y = _product(xp, xp.swapaxes(grad, -1, -2), _turned(xp, x, transpose_x))
+        else:
+            by_y = _product(xp, _turned(xp, x, not transpose_x), grad)
+    return by_x, by_y
+
+
+def _vector_vjp(
+    xp: Any, grad: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool
+) -> tuple[Any, Any]:
+    if x.ndim == 1 and y.ndim == 1:
+        return grad * y, grad * x
+    if x.ndim == 1:
+        by_x = xp.matmul(_turned(xp, y, transpose_y), grad[..., None])[..., 0]
+        return by_x, _turned(xp, x[:, None] * grad[..., None, :], transpose_y)
+    by_y = xp.matmul(_turned(xp, x, not transpose_x), grad[..., None])[..., 0]
+    return _turned(xp, grad[..., None] * y, transpose_x), by_y
+
+
+@op(vjp=_matmul_vjp, promote="binary", check=_check_matmul, infer=_matmul_type, amp="white")
+def matmul(xp, x, y, transpose_x=False, transpose_y=False):
+    """The matrix product; leading dimensions are a batch and broadcast."""
+    return _product(xp, _turned(xp, x, transpose_x), _turned(xp, y, transpose_y))
+
+
+def mm(input: Tensor, mat2: Tensor, name: str | None = None) -> Tensor:
+    """The matrix product."""
+    return matmul(input, mat2)
+
+
+def bmm(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
+    """One matrix product per batch entry: [b, m, k] times [b, k, n]."""
+    a, b = x._value.aval.shape, y._value.aval.shape
+    if len(a) != 3 or len(b) != 3 or a[0] != b[0]:
+        raise ShapeMismatch(
+            f"[bmm] takes two 3-d tensors with the same first dimension. Received: {x.shape} and "
+            f"{y.shape}; use paddle.matmul for broadcasting"
+        )
+    return matmul(x, y)
+
+
+def mv(x: Tensor, vec: Tensor, name: str | None = None) -> Tensor:
+    """A matrix times a vector."""
+    if x.ndim != 2 or vec.ndim != 1:
+        raise ShapeMismatch(
+            f"[mv] takes a matrix and a vector. Received: {x.shape} and {vec.shape}"
+        )
+    return matmul(x, vec)
+
+
+def _dot_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    grad = grad[..., None]
+    return grad * conj_of(xp, y), grad * conj_of(xp, x)
+
+
+def _check_dot(x: Any, y: Any) -> None:
+    if x.ndim not in (1, 2) or x.shape != y.shape:
+        raise ShapeMismatch("takes two vectors, or two matrices of rows, of the same shape")
+
+
+@op(
+    vjp=_dot_vjp, promote="binary", check=_check_dot, amp="white",
+    infer=lambda x, y: aval(x.shape[:-1], x.dtype),
+)  # fmt: skip
+def dot(xp, x, y):
+    """The inner product of two vectors, or of matching rows."""
+    return xp.sum(x * y, axis=-1, dtype=x.dtype)
+
+
+def t(input: Tensor, name: str | None = None) -> Tensor:
+    """The transpose of a matrix; vectors and numbers as they are."""
+    if input.ndim > 2:
+        raise ShapeMismatch(
+            f"[t] takes at most two dimensions. Received: {input.shape}; use paddle.transpose"
+        )
+    from bireme.ops.manipulation import transpose
+
+    return input if input.ndim < 2 else transpose(input, [1, 0])
+
+
+def addmm(
+    input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """beta * input + alpha * x @ y."""
+    if x.ndim != 2 or y.ndim != 2:
+        raise ShapeMismatch(f"[addmm] takes two matrices. Received: {x.shape} and {y.shape}")
+    return _scaled_sum(input, matmul(x, y), beta, alpha)
+
+
+def baddbmm(
+    input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """beta * input + alpha * bmm(x, y)."""
+    return _scaled_sum(input, bmm(x, y), beta, alpha)
+
+
+def _scaled_sum(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    out = product if alpha == 1 else multiply(product, alpha)
+    return plus(input if beta == 1 else multiply(input, beta), out)
+
+
+def multi_dot(x: Sequence[Tensor], name: str | None = None) -> Tensor:
+    """The product of several matrices in the order that needs the fewest operations."""
+    tensors = list(x)
+    if len(tensors) < 2:
+        raise InvalidArgument(f"[multi_dot] takes at least two tensors. Received: {len(tensors)}")
+    rows = [1 if m.ndim == 1 and i == 0 else m.shape[0] for i, m in enumerate(tensors)]
+    sizes = [*rows, 1 if tensors[-1].ndim == 1 else tensors[-1].shape[1]]
+    count = len(tensors)
+    best: dict[tuple[int, int], tuple[Any, int]] = {(i, i): (0, i) for i in range(count)}
+    for span in range(1, count):
+        for i in range(count - span):
+            j = i + span
+            best[i, j] = min(
+                (best[i, k][0] + best[k + 1, j][0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+
+    def product(i: int, j: int) -> Tensor:
+        if i == j:
+            return tensors[i]
+        k = best[i, j][1]
+        return matmul(product(i, k), product(k + 1, j))
+
+    return product(0, count - 1)
+
+
+# --- einsum and what it expresses -------------------------------------------------------------
+
+
+def _einsum_body(xp: Any, operands: Sequence[Any], equation: str) -> Any:
+    if xp is np:
+        return np.einsum(equation, *operands, optimize=len(operands) > 1)
+    return xp.einsum(equation, *operands)
+
+
+def _einsum_vjp(
+    xp: Any, grad: Any, operands: Sequence[Any], equation: str, needs: Any
+) -> tuple[list[Any]]:
+    """Each operand's gradient is the einsum of the result's with the other operands."""
+    inputs, output = equation.split("->")
+    names = inputs.split(",")
+    found: list[Any] = []
+    for i, own in enumerate(names):
+        if not needs[0][i]:
+            found.append(None)
+            continue
+        terms, arrays = [output], [grad]
+        for j, other in enumerate(names):
+            if j != i:
+                terms.append(other)
+                arrays.append(conj_of(xp, operands[j]))
+        known = set("".join(terms))
+        for place, letter in enumerate(own):
+            if letter not in known:  # it was summed away here and stands nowhere else
+                terms.append(letter)
+                arrays.append(xp.ones((operands[i].shape[place],), grad.dtype))
+        found.append(_einsum_body(xp, arrays, f"{','.join(terms)}->{own}"))
+    return (found,)
+
+
+@op(name="einsum", inputs=("*operands",), vjp=_einsum_vjp, promote="binary", amp="white")
+def _einsum(xp, operands, equation=""):
+    """Products summed over the letters that the result leaves out."""
+    return _einsum_body(xp, operands, equation)
+
+
+@op(name="einsum_general", inputs=("*operands",), promote="binary", amp="white")
+def _einsum_general(xp, operands, equation=""):
+    """An einsum with ellipses or diagonals."""
+    return _einsum_body(xp, operands, equation)
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Einstein's summation, for example einsum('bij,bjk->bik', x, y)."""
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    equation = equation.replace(" ", "")
+    inputs, arrow, output = equation.partition("->")
+    names = inputs.split(",")
+    if len(names) != len(operands):
+        raise InvalidArgument(
+            f"[einsum] the equation names {len(names)} operands. Received: {len(operands)} tensors "
+            f"for {equation!r}"
+        )
+    if "." in equation or any(len(set(n)) != len(n) for n in names):
+        return _einsum_general(operands, equation)
+    if not arrow:
+        letters = inputs.replace(",", "")
+        output = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    for name, operand in zip(names, operands, strict=True):
+        if len(name) != operand.ndim:
+            raise ShapeMismatch(
+                f"[einsum] {name!r} has {len(name)} letters for a tensor of shape {operand.shape}"
+            )
+    return _einsum(operands, f"{inputs}->{output}")
+
+
+def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> Tensor:
+    """Contract `axes` of x with those of y: a count, one list for both, or a list for each."""
+    if isinstance(axes, Tensor):
+        axes = axes.tolist()
+    if isinstance(axes, int):
+        first, second = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    elif all(isinstance(a, int) for a in axes):
+        first = second = tuple(axes)
+    else:
+        lists = [ints(a, "axes") for a in axes]
+        first, second = lists[0], lists[1] if len(lists) > 1 else lists[0]
+        longer = max(first, second, key=len)
+        first, second = first + longer[len(first) :], second + longer[len(second) :]
+    first = tuple([axis_in(a, x.ndim, "tensordot", "axes") for a in first])
+    second = tuple([axis_in(a, y.ndim, "tensordot", "axes") for a in second])
+    letters = iter(string.ascii_letters)
+    of_x = [next(letters) for _ in range(x.ndim)]
+    of_y = [next(letters) for _ in range(y.ndim)]
+    for a, b in zip(first, second, strict=True):
+        if x.shape[a] != y.shape[b]:
+            raise ShapeMismatch(
+                f"[tensordot] dimension {a} of x and {b} of y must be equal. Received: "
+                f"{x.shape} and {y.shape}"
+            )
+        of_y[b] = of_x[a]
+    left = [c for i, c in enumerate(of_x) if i not in first]
+    right = [c for i, c in enumerate(of_y) if i not in second]
+    return _einsum((x, y), f"{''.join(of_x)},{''.join(of_y)}->{''.join(left + right)}")
+
+
+def inner(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
+    """Sums of products over the last dimensions of both."""
+    if x.ndim == 0 or y.ndim == 0:
+        return multiply(x, y)
+    return tensordot(x, y, [[x.ndim - 1], [y.ndim - 1]])
+
+
+def _outer_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    return (
+        xp.matmul(grad, conj_of(xp, y.reshape((-1,)))).reshape(x.shape),
+        xp.matmul(conj_of(xp, x.reshape((-1,))), grad).reshape(y.shape),
+    )
+
+
+@op(vjp=_outer_vjp, promote="binary", infer=lambda x, y: aval((x.size, y.size), x.dtype))
+def outer(xp, x, y):
+    """Every element of x times every element of y."""
+    return x.reshape((-1, 1)) * y.reshape((1, -1))
+
+
+ger = outer
+
+
+@op(promote="binary")
+def kron(xp, x, y):
+    """The Kronecker product."""
+    return xp.kron(x, y)
+
+
+def _cross_vjp(xp: Any, grad: Any, x: Any, y: Any, axis: int) -> tuple[Any, Any]:
+    return (
+        xp.cross(conj_of(xp, y), grad, axis=axis),
+        xp.cross(grad, conj_of(xp, x), axis=axis),
+    )
+
+
+@op(name="cross", vjp=_cross_vjp, promote="binary", infer="elementwise")
+def _cross_elementwise(xp, x, y, axis=-1):
+    """The cross product of vectors along `axis`."""
+    return xp.cross(x, y, axis=axis)
+
+
+def cross(x: Tensor, y: Tensor, axis: int = 9, name: str | None = None) -> Tensor:
+    """The cross product along `axis`, by default the first dimension of size 3."""
+    if axis == 9:
+        if 3 not in x.shape:
+            raise ShapeMismatch(f"[cross] no dimension of x has size 3. Received: {x.shape}")
+        axis = x.shape.index(3)
+    axis = axis_in(axis, x.ndim, "cross")
+    if x.shape[axis] != 3 or list(x.shape) != list(y.shape):
+        raise ShapeMismatch(
+            f"[cross] x and y must have one shape with size 3 along axis {axis}. Received: "
+            f"{x.shape} and {y.shape}"
+        )
+    return _cross_elementwise(x, y, axis)
+
+
+def vecdot(x: Tensor, y: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
+    """Inner products along `axis`; x is conjugated."""
+    from bireme.ops.math_unary import conj
+    from bireme.ops.reduction import _sum
+
+    return _sum(multiply(conj(x) if x.dtype.is_complex else x, y), axis, False)
+
+
+# --- diagonals --------------------------------------------------------------------------------
+
+
+def _diagonal_vjp(
+    xp: Any, grad: Any, types: Any, offset: int, axis1: int, axis2: int
+) -> tuple[Any]:
+    """Put the diagonal back into a matrix of zeros."""
+    shape = types[0].shape
+    rows, columns = shape[axis1], shape[axis2]
+    i = xp.arange(rows)
+    if grad.shape[-1] == 0:
+        return (xp.zeros(shape, grad.dtype),)
+    k = xp.clip(i + min(offset, 0), 0, grad.shape[-1] - 1)
+    spread = xp.take(grad, k, axis=-1)[..., :, None]
+    full = xp.where(xp.arange(columns) - i[:, None] == offset, spread, xp.zeros_like(spread))
+    return (xp.moveaxis(full, (-2, -1), (axis1, axis2)),)
+
+
+def _check_diagonal(x: Any, offset: int, axis1: int, axis2: int) -> None:
+    if x.ndim < 2:
+        raise ShapeMismatch("takes a tensor of at least two dimensions")
+    if axis_in(axis1, x.ndim, "axis1") == axis_in(axis2, x.ndim, "axis2"):
+        raise InvalidArgument("axis1 and axis2 must be different dimensions")
+
+
+@op(vjp=_diagonal_vjp, check=_check_diagonal)
+def diagonal(xp, x, offset=0, axis1=0, axis2=1):
+    """The elements whose index along axis2 is that along axis1 plus `offset`."""
+    return xp.diagonal(x, offset, axis1, axis2)
+
+
+def trace(
+    x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None
+) -> Tensor:
+    """The sum of a diagonal."""
+    from bireme.ops.reduction import _sum
+
+    return _sum(diagonal(x, offset, axis1, axis2), -1, False)
+
+
+# --- norms ------------------------------------------------------------------------------------
+
+
+def _norm_type(x: Aval, p: float, axis: Any, keepdim: bool) -> Aval:
+    from bireme.ops.math_unary import _real_dtype
+    from bireme.ops.reduction import _reduced
+
+    if not x.dtype.differentiable:
+        raise TypeMismatch("takes floating or complex numbers; cast with .astype('float32')")
+    return aval(_reduced(x, axis, keepdim).shape, _real_dtype(x.dtype))
+
+
+def _norm_vjp(
+    xp: Any, grad: Any, x: Any, out: Any, p: float, axis: Any, keepdim: bool
+) -> tuple[Any]:
+    from bireme.ops.reduction import spread
+
+    size = xp.abs(x)
+    safe = xp.where(size == 0, xp.ones_like(size), size)
+    direction = x / safe  # 0 where x is 0
+    grad = spread(xp, grad, x.shape, axis, keepdim)
+    out = spread(xp, out, x.shape, axis, keepdim)
+    if p == 0:
+        return (xp.zeros_like(x),)
+    if np.isinf(p):
+        return (xp.where(size == out, grad * direction, xp.zeros_like(x)),)
+    if p == 1:
+        return (grad * direction,)
+    ratio = xp.where(
+        out == 0, xp.zeros_like(size), safe / xp.where(out == 0, xp.ones_like(out), out)
+    )
+    return (grad * direction * (ratio if p == 2 else ratio ** (p - 1)),)
+
+
+@op(name="p_norm", vjp=_norm_vjp, infer=_norm_type, amp="black")
+def _p_norm(xp, x, p=2.0, axis=None, keepdim=False):
+    """(sum |x|**p) ** (1 / p) over `axis`."""
+    from bireme.ops.reduction import _wide, resolve
+
+    axes = resolve(x.ndim, axis)
+    size = xp.abs(_wide(x))
+    if p == np.inf:
+        return xp.max(size, axis=axes, keepdims=keepdim)
+    if p == -np.inf:
+        return xp.min(size, axis=axes, keepdims=keepdim)
+    if p == 0:
+        return xp.sum(size != 0, axis=axes, keepdims=keepdim).astype(size.dtype)
+    if p == 1:
+        return xp.sum(size, axis=axes, keepdims=keepdim)
+    if p == 2:
+        return xp.sqrt(xp.sum(size * size, axis=axes, keepdims=keepdim))
+    return xp.sum(size**p, axis=axes, keepdims=keepdim) ** (1 / p)
+
+
+def vector_norm(
+    x: Tensor, p: float = 2.0, axis: Any = None, keepdim: bool = False, name: str | None = None, *,
+    dtype: Any = None,
+) -> Tensor:  # fmt: skip
+    """(sum |x|**p) ** (1 / p) over `axis`."""
+    from bireme.ops.math_unary import cast
+    from bireme.ops.reduction import as_axis
+
+    return _p_norm(x if dtype is None else cast(x, dtype), float(p), as_axis(axis), keepdim)
+
+
+def matrix_norm(
+    x: Tensor, p: Any = "fro", axis: Any = (-2, -1), keepdim: bool = False, name: str | None = None
+) -> Tensor:
+    """A norm of the matrices in two axes: 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."""
+    from bireme.ops.decomposition import svdvals
+    from bireme.ops.manipulation import moveaxis, unsqueeze
+    from bireme.ops.reduction import _max, _min, _sum
+
+    first, second = (axis_in(a, x.ndim, "matrix_norm") for a in ints(axis, "axis"))
+    if p == "fro":
+        return _p_norm(x, 2.0, (first, second), keepdim)
+    if p in (1, -1, np.inf, -np.inf):
+        down, across = (first, second) if p in (1, -1) else (second, first)
+        sums = _p_norm(x, 1.0, down, True)
+        return _shrink((_max if p > 0 else _min)(sums, across, True), first, second, keepdim)
+    if p not in ("nuc", 2, -2):
+        raise InvalidArgument(
+            f"[norm] a matrix norm has p = 'fro', 'nuc', 1, -1, 2, -2, inf or -inf. Received: {p!r}"
+        )
+    values = svdvals(moveaxis(x, [first, second], [-2, -1]))
+    pick = _sum if p == "nuc" else _max if p == 2 else _min
+    out = pick(values, -1, False)
+    return unsqueeze(out, sorted([first, second])) if keepdim else out
+
+
+def _shrink(x: Tensor, first: int, second: int, keepdim: bool) -> Tensor:
+    from bireme.ops.manipulation import squeeze
+
+    return x if keepdim else squeeze(x, [first, second])
+
+
+def norm(
+    x: Tensor, p: Any = None, axis: Any = None, keepdim: bool = False, dtype: Any = None,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """A vector norm over one axis (or all), or a matrix norm over two."""
+    from bireme.ops.math_unary import cast
+    from bireme.ops.reduction import as_axis
+
+    if dtype is not None:
+        x = cast(x, dtype)
+    where = as_axis(axis)
+    if where.__class__ is tuple and len(where) == 1:
+        where = where[0]
+    if where.__class__ is tuple and len(where) == 2:
+        return matrix_norm(x, 2.0 if p is None else p, where, keepdim)
+    if p in (None, "fro"):
+        p = 2.0
+    if isinstance(p, str):
+        raise InvalidArgument(
+            f"[norm] p={p!r} needs the two axes of a matrix. Received: axis={axis!r}"
+        )
+    return _p_norm(x, float(p), where, keepdim)
+
+
+def dist(x: Tensor, y: Tensor, p: float = 2, name: str | None = None) -> Tensor:
+    """The p-norm of x - y."""
+    from bireme.ops.math import minus
+
+    return _p_norm(minus(x, y), float(p), None, False)
+
+
+def cdist(
+    x: Tensor, y: Tensor, p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary", name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The p-norm distance of every row of x to every row of y."""
+    from bireme.ops.manipulation import unsqueeze
+    from bireme.ops.math import minus
+
+    modes = (
+        "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
+        "donot_use_mm_for_euclid_dist",
+    )  # fmt: skip
+    if compute_mode not in modes:
+        raise InvalidArgument(
+            f"[cdist] compute_mode must be one of {modes}. Received: {compute_mode!r}"
+        )
+    if p < 0 or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-1]:
+        raise InvalidArgument(
+            f"[cdist] takes p >= 0 and rows of one length. Received: p={p}, {x.shape}, {y.shape}"
+        )
+    if p == 2 and (
+        compute_mode == modes[1]
+        or (compute_mode == modes[0] and (x.shape[-2] > 25 or y.shape[-2] > 25))
+    ):
+        return _euclidean(x, y)
+    return _p_norm(minus(unsqueeze(x, -2), unsqueeze(y, -3)), float(p), -1, False)
+
+
+@op(name="cdist", promote="float_binary")
+def _euclidean(xp, x, y):
+    """Euclidean distances by one matrix product; never negative under the root."""
+    squares = xp.sum(x * x, -1)[..., :, None] + xp.sum(y * y, -1)[..., None, :]
+    product = xp.matmul(x, xp.swapaxes(y, -1, -2))
+    distance = xp.maximum(squares - 2 * product, 0)
+    safe = xp.where(distance == 0, 1, distance)
+    return xp.where(distance == 0, 0, xp.sqrt(safe)).astype(x.dtype)
+
+
+def pdist(x: Tensor, p: float = 2.0, name: str | None = None) -> Tensor:
+    """The distances of all pairs of rows."""
+    if x.ndim != 2:
+        raise ShapeMismatch(f"[pdist] takes a matrix of rows. Received: {x.shape}")
+    from bireme.core.tensor import constant
+    from bireme.ops.math import minus
+
+    first, second = np.triu_indices(x.shape[0], 1)
+    rows = [_rows(x, constant(i.astype(np.int64))) for i in (first, second)]
+    return _p_norm(minus(*rows), float(p), -1, False)
+
+
+@op(name="take_rows")
+def _rows(xp, x, index):
+    """The rows of x at `index`."""
+    return xp.take(x, index, axis=0)
+
+
+__all__ = [
+    "addmm", "baddbmm", "bmm", "cdist", "cross", "diagonal", "dist", "dot", "einsum", "ger",
+    "inner", "kron", "matmul", "mm", "mv", "norm", "outer", "pdist", "t", "tensordot", "trace",
+    "vecdot",
+]  # fmt: skip
