@@ -148,17 +148,6 @@ def dot(xp, x, y):
     return xp.sum(x * y, axis=-1, dtype=x.dtype)
 
 
-def t(input: Tensor, name: str | None = None) -> Tensor:
-    """The transpose of a matrix; vectors and numbers as they are."""
-    if input.ndim > 2:
-        raise ShapeMismatch(
-            f"[t] takes at most two dimensions. Received: {input.shape}; use paddle.transpose"
-        )
-    from bireme.ops.manipulation import transpose
-
-    return input if input.ndim < 2 else transpose(input, [1, 0])
-
-
 def addmm(
     input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
     name: str | None = None,
@@ -599,6 +588,6 @@ def _rows(xp, x, index):
 
 __all__ = [
     "addmm", "baddbmm", "bmm", "cdist", "cross", "diagonal", "dist", "dot", "einsum", "ger",
-    "inner", "kron", "matmul", "mm", "mv", "norm", "outer", "pdist", "t", "tensordot", "trace",
+    "inner", "kron", "matmul", "mm", "mv", "norm", "outer", "pdist", "tensordot", "trace",
     "vecdot",
 ]  # fmt: skip
