@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,6 +17,9 @@ from bireme.io.dataset import IterableDataset
 from bireme.io.pool import Pool
 from bireme.io.sampler import BatchSampler
 from bireme.io.worker import HAS_SHARED_MEMORY, Source
+
+# Seconds that loops have waited for batches in this process; the profiler reads it.
+waited = [0.0]
 
 
 class DataLoader:
@@ -126,7 +130,9 @@ class _Batches(Iterator[Any]):
     def __next__(self) -> Any:
         # Asking for the next batch ends a training step: let the device start on it.
         trace.flush_sealed()
+        start = time.perf_counter()
         batch = to_tensors(next(self._batches), self._place, self._owned)
+        waited[0] += time.perf_counter() - start
         if self._feed_names is None:
             return batch
         return dict(zip(self._feed_names, batch, strict=True))

@@ -1,0 +1,154 @@
+"""`import paddle` as `import bireme`: an alias for scripts that must not be changed.
+
+    from bireme import compat
+    compat.install()
+    import paddle.nn.functional as F    # bireme.nn.functional
+
+A name that Bireme lacks raises at once and names the nearest one that exists.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from bireme.core.errors import BiremeError
+
+PREFIX = "paddle"
+
+
+class MissingName(BiremeError, AttributeError, ImportError):
+    """Paddle has this name, or the script thinks so; Bireme does not."""
+
+
+class _Alias(ModuleType):
+    """`paddle.x`: looks every attribute up in `bireme.x`."""
+
+    def __init__(self, name: str, target: ModuleType):
+        super().__init__(name, target.__doc__)
+        self.__dict__["_target"] = target
+        self.__path__: list[str] = []  # makes submodules importable
+        self.__all__ = public_names(target)
+
+    def __getattr__(self, name: str) -> Any:
+        target = self.__dict__["_target"]
+        try:
+            return getattr(target, name)
+        except AttributeError:
+            if name.startswith("__"):
+                raise
+        submodule = _find(f"{target.__name__}.{name}")
+        if submodule is not None:
+            return submodule
+        raise missing(f"{self.__name__}.{name}", target) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__") or isinstance(value, _Alias):
+            super().__setattr__(name, value)
+        else:  # a script that patches paddle means the real thing
+            setattr(self.__dict__["_target"], name, value)
+
+    def __dir__(self) -> list[str]:
+        return public_names(self.__dict__["_target"])
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Answers `import paddle…`."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname != PREFIX and not fullname.startswith(PREFIX + "."):
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        name = "bireme" + spec.name[len(PREFIX) :]
+        target = _find(name)
+        if target is None:
+            parent, _, leaf = name.rpartition(".")
+            owner = _find(parent)
+            found = getattr(owner, leaf, None)
+            if not isinstance(found, ModuleType):
+                raise missing(spec.name, owner or importlib.import_module("bireme"))
+            target = found
+        return _Alias(spec.name, target)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run: the alias is complete when it is made."""
+
+
+def _find(name: str) -> ModuleType | None:
+    """A module of Bireme, or None where there is none of that name."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return None if spec is None else importlib.import_module(name)
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """What `from module import *` should give, lazily imported namespaces included."""
+    names = set(getattr(module, "__all__", ())) or set(vars(module))
+    names |= set(getattr(module, "_LAZY", ())) | set(getattr(module, "_LAZY_NAMES", ()))
+    return sorted(n for n in names if not n.startswith("_") and hasattr(module, n))
+
+
+def missing(name: str, owner: ModuleType) -> MissingName:
+    """The error for a name that is not there, with the nearest ones that are."""
+    leaf = name.rpartition(".")[2]
+    here = [n for n in dir(owner) if not n.startswith("_")]
+    near = difflib.get_close_matches(leaf, here, 3, 0.6)
+    shown = owner.__name__.replace("bireme", PREFIX, 1)
+    hint = f"; nearest: {', '.join(f'{shown}.{n}' for n in near)}" if near else ""
+    elsewhere = _elsewhere(leaf) if not near else None
+    if elsewhere:
+        hint = f"; there is {elsewhere}"
+    return MissingName(f"{name} is not in Bireme{hint}")
+
+
+def _elsewhere(leaf: str) -> str | None:
+    """The same name in another namespace that is already loaded."""
+    for module_name, module in sorted(sys.modules.items()):
+        if module_name.startswith("bireme.") and leaf in getattr(module, "__all__", ()):
+            return f"{module_name.replace('bireme', PREFIX, 1)}.{leaf}"
+    return None
+
+
+_finder = _Finder()
+
+
+def install() -> None:
+    """From now on `import paddle` gives Bireme. A real paddle that is already loaded stays."""
+    loaded = sys.modules.get(PREFIX)
+    if loaded is not None and not isinstance(loaded, _Alias):
+        raise BiremeError(
+            "the real paddle is already imported in this process; call bireme.compat.install() "
+            "before anything imports it"
+        )
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def uninstall() -> None:
+    """Undo `install`."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    for name in [n for n, m in sys.modules.items() if isinstance(m, _Alias)]:
+        del sys.modules[name]
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """`install` for the duration of a `with` block."""
+    install()
+    try:
+        yield
+    finally:
+        uninstall()

@@ -1,0 +1,31 @@
+"""How much memory this process and its devices use."""
+
+from __future__ import annotations
+
+import sys
+
+from bireme.core import jax_door
+from bireme.device.memory import live_bytes
+
+
+def memory_figures() -> dict[str, int]:
+    """Bytes: the process's peak, live arrays, and in use / peak / limit of each accelerator."""
+    figures = {"process peak": peak_process_bytes(), "live arrays": live_bytes()}
+    if jax_door.is_loaded():
+        for device in jax_door.jax().local_devices():
+            stats = device.memory_stats() or {}
+            for name, key in (("in use", "bytes_in_use"), ("peak", "peak_bytes_in_use"),
+                              ("limit", "bytes_limit")):  # fmt: skip
+                if key in stats:
+                    figures[f"{device.platform}:{device.id} {name}"] = int(stats[key])
+    return figures
+
+
+def peak_process_bytes() -> int:
+    """The most memory that this process ever occupied; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,264 @@
+"""Profiler: times the steps of a training loop and what happens in them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from types import TracebackType
+
+from bireme.core import stats
+from bireme.core.errors import InvalidArgument
+from bireme.io import dataloader
+from bireme.profiler import events
+from bireme.profiler.events import Span, write_chrome_trace
+from bireme.profiler.memory import memory_figures
+from bireme.profiler.tables import compile_report, shown_bytes, table
+
+
+class ProfilerState(Enum):
+    """What a Profiler does in a step."""
+
+    CLOSED = 0
+    READY = 1
+    RECORD = 2
+    RECORD_AND_RETURN = 3
+
+
+class ProfilerTarget(Enum):
+    """Whose memory the summary shows."""
+
+    CPU = 0
+    GPU = 1
+    XPU = 2
+    CUSTOM_DEVICE = 3
+
+
+class SortedKeys(Enum):
+    """Orders of the summary's table of spans."""
+
+    CPUTotal = 0
+    CPUAvg = 1
+    CPUMax = 2
+    CPUMin = 3
+
+
+Scheduler = Callable[[int], ProfilerState]
+_RECORDING = (ProfilerState.RECORD, ProfilerState.RECORD_AND_RETURN)
+
+
+def make_scheduler(
+    *, closed: int, ready: int, record: int, repeat: int = 0, skip_first: int = 0
+) -> Scheduler:
+    """Cycles of `closed` idle steps, `ready` warm-up steps and `record` recorded ones.
+
+    `repeat=0` goes on for ever; `skip_first` steps come before the first cycle.
+    """
+    if min(closed, ready, repeat, skip_first) < 0 or record < 1:
+        raise InvalidArgument(
+            "[make_scheduler] record must be at least 1 and the others at least 0. Received: "
+            f"closed={closed}, ready={ready}, record={record}, repeat={repeat}, "
+            f"skip_first={skip_first}"
+        )
+    length = closed + ready + record
+
+    def state(step: int) -> ProfilerState:
+        cycle, at = divmod(step - skip_first, length)
+        if cycle < 0 or (repeat and cycle >= repeat) or at < closed:
+            return ProfilerState.CLOSED
+        if at < closed + ready:
+            return ProfilerState.READY
+        return ProfilerState.RECORD_AND_RETURN if at == length - 1 else ProfilerState.RECORD
+
+    return state
+
+
+class Profiler:
+    """Times steps, spans (`RecordEvent`) and compilations between `start()` and `stop()`.
+
+    Call `step()` at the end of each training step. A step's time is the time from one call to
+    the next: operations run when their results are needed, so single lines are not timed.
+    `scheduler` is a range of steps `(first, end)` or a function such as `make_scheduler` makes;
+    `on_trace_ready(profiler)` is called after each recording.
+    """
+
+    def __init__(
+        self,
+        *,
+        targets: Iterable[ProfilerTarget] | None = None,
+        scheduler: Scheduler | tuple[int, int] | None = None,
+        on_trace_ready: Callable[[Profiler], None] | None = None,
+        profile_memory: bool = False,
+        timer_only: bool = False,
+    ):
+        self.targets = list(ProfilerTarget) if targets is None else list(targets)
+        self.on_trace_ready = on_trace_ready
+        self.profile_memory = profile_memory
+        self.timer_only = timer_only
+        self.step_number = 0
+        self.first_step = 0
+        self.state = ProfilerState.CLOSED
+        self.spans: list[Span] = []
+        self.steps: list[Span] = []
+        self.samples: list[int] = []
+        self._read: list[float] = []
+        self._schedule = _as_schedule(scheduler)
+        self._step_start = 0.0
+        self._read_start = 0.0
+        self._compiled_before = 0
+        self._running = False
+
+    def start(self) -> None:
+        """Begin; step 0 starts now."""
+        self._running = True
+        self._compiled_before = len(stats.compile_events())
+        self._step_start, self._read_start = time.perf_counter(), dataloader.waited[0]
+        self._enter(self._schedule(self.step_number))
+
+    def stop(self) -> None:
+        """End; the step in progress is not counted."""
+        if self._running:
+            self._running = False
+            self._leave(finished=self.state in _RECORDING)
+
+    def step(self, num_samples: int | None = None) -> None:
+        """Mark the end of a step that processed `num_samples` samples."""
+        now, read = time.perf_counter(), dataloader.waited[0]
+        if self.state in _RECORDING:
+            name = f"step {self.step_number}"
+            self.steps.append(Span(name, "step", self._step_start, now, threading.get_ident()))
+            self.samples.append(num_samples or 0)
+            self._read.append(read - self._read_start)
+        self.step_number += 1
+        self._step_start, self._read_start = now, read
+        before, after = self.state, self._schedule(self.step_number)
+        if before is ProfilerState.RECORD_AND_RETURN:
+            self._leave(finished=True)
+            self._enter(after)
+        elif (before in _RECORDING) != (after in _RECORDING):
+            self._leave(finished=before in _RECORDING)
+            self._enter(after)
+        else:
+            self.state = after
+
+    def _enter(self, state: ProfilerState) -> None:
+        self.state = state
+        if state in _RECORDING:
+            self.first_step = self.step_number
+            self.spans, self.steps, self.samples, self._read = [], [], [], []
+            if not self.timer_only:
+                events.recording.append(self)
+
+    def _leave(self, finished: bool) -> None:
+        if self in events.recording:
+            events.recording.remove(self)
+        self.state = ProfilerState.CLOSED
+        if finished and self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+
+    def __enter__(self) -> Profiler:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def all_spans(self) -> list[Span]:
+        """Recorded steps and spans in order of time."""
+        return sorted([*self.steps, *self.spans], key=lambda s: s.start)
+
+    def export(self, path: str, format: str = "json") -> None:
+        """Write the recording as a Chrome trace."""
+        if format != "json":
+            raise InvalidArgument(f"[Profiler.export] format must be 'json'. Received: {format!r}")
+        write_chrome_trace(self.all_spans(), path)
+
+    def step_info(self, unit: str | None = None) -> str:
+        """One line on the last ten steps: waiting for data, whole step, samples per second."""
+        last = slice(-10, None)
+        seconds = [s.seconds for s in self.steps[last]]
+        if not seconds:
+            return "no step has been recorded"
+        reading, whole = sum(self._read[last]) / len(seconds), sum(seconds) / len(seconds)
+        count = sum(self.samples[last])
+        speed, what = (count, unit or "samples") if count else (len(seconds), "steps")
+        return (
+            f"reader_cost: {reading:.5f} s batch_cost: {whole:.5f} s "
+            f"ips: {speed / sum(seconds):.3f} {what}/s"
+        )
+
+    def summary(self, sorted_by: SortedKeys = SortedKeys.CPUTotal, time_unit: str = "ms") -> None:
+        """Print `report()`."""
+        sys.stdout.write(self.report(sorted_by, time_unit) + "\n")
+
+    def report(self, sorted_by: SortedKeys = SortedKeys.CPUTotal, time_unit: str = "ms") -> str:
+        """Tables of steps, spans, compilations and memory."""
+        scales = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+        if time_unit not in scales:
+            raise InvalidArgument(
+                f"[summary] time_unit must be one of {', '.join(scales)}. Received: {time_unit!r}"
+            )
+        scale = scales[time_unit]
+        parts = [self._step_table(scale, time_unit)]
+        if self.spans:
+            parts.append(self._span_table(scale, time_unit, sorted_by))
+        parts.append(compile_report(stats.compile_events()[self._compiled_before :]))
+        if self.profile_memory:
+            parts.append(self._memory_table())
+        return "\n\n".join(parts)
+
+    def _step_table(self, scale: float, unit: str) -> str:
+        seconds = [s.seconds for s in self.steps]
+        if not seconds:
+            return "Steps: none recorded"
+        row = [len(seconds), *[v * scale for v in _spread(seconds)], sum(self._read) * scale]
+        head = ("steps", *[f"{n} {unit}" for n in ("mean", "median", "min", "max", "data wait")])
+        return table(f"Steps {self.first_step} to {self.step_number - 1}", head, [row])
+
+    def _span_table(self, scale: float, unit: str, order: SortedKeys) -> str:
+        groups: dict[str, list[float]] = {}
+        for span in self.spans:
+            groups.setdefault(span.name, []).append(span.seconds)
+        rows = []
+        for name, times in groups.items():
+            mean, _, low, high = _spread(times)
+            figures = [v * scale for v in (sum(times), mean, high, low)]
+            rows.append([name, len(times), *figures])
+        column = 2 + list(SortedKeys).index(order)
+        rows.sort(key=lambda r: -r[column])
+        figures = [f"{n} {unit}" for n in ("total", "mean", "max", "min")]
+        return table("Spans", ("name", "calls", *figures), rows)
+
+    def _memory_table(self) -> str:
+        wanted = {t.name.lower() for t in self.targets}
+        rows = [
+            [name, shown_bytes(n)]
+            for name, n in memory_figures().items()
+            if ":" not in name or name.partition(":")[0] in wanted or "custom_device" in wanted
+        ]
+        return table("Memory", ("what", "bytes"), rows)
+
+
+def _spread(seconds: Sequence[float]) -> tuple[float, float, float, float]:
+    ordered = sorted(seconds)
+    return sum(ordered) / len(ordered), ordered[len(ordered) // 2], ordered[0], ordered[-1]
+
+
+def _as_schedule(scheduler: Scheduler | tuple[int, int] | None) -> Scheduler:
+    if scheduler is None:
+        return lambda step: ProfilerState.RECORD
+    if callable(scheduler):
+        return scheduler
+    first, end = scheduler
+    if not 0 <= first < end:
+        raise InvalidArgument(
+            f"[Profiler] scheduler=(first, end) needs 0 <= first < end. Received: {scheduler!r}"
+        )
+    return make_scheduler(closed=0, ready=0, record=end - first, repeat=1, skip_first=first)
