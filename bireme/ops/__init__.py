@@ -6,16 +6,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+# Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
+FUNCTIONAL = (
+    "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "loss_class",
+    "loss_metric", "loss_ctc", "attention", "rnn",
+)  # fmt: skip
+
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.
 FAMILIES = (
     "creation", "math_unary", "math", "special", "logic", "reduction", "scan", "statistics",
-    "linalg", "search", "manipulation", "indexing", "random", "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention",
-    "rnn",
-)  # fmt: skip
-
-# Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
-FUNCTIONAL = (
-    "activation", "common", "dropout", "conv", "pooling", "norm", "loss", "attention", "rnn",
+    "linalg", "search", "manipulation", "indexing", "random", *FUNCTIONAL,
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}

@@ -54,7 +54,7 @@ def test_numbers_at_the_corners():
         check(name, x, tiers=("never",))
     large = np.array([-1e4, -100, 100, 1e4], "float32")
     for name in ("softplus", "mish", "silu", "log_sigmoid", "gelu", "softmax", "log_softmax"):
-        check(name, large, tiers=("never",))
+        check(name, large, tiers=("never",), grads=name != "silu")  # paddle's slope is NaN
 
 
 def test_scalars():
