@@ -25,8 +25,12 @@ from bireme.core.errors import BiremeError
 PREFIX = "paddle"
 
 
-class MissingName(BiremeError, AttributeError, ImportError):
-    """Paddle has this name, or the script thinks so; Bireme does not."""
+class MissingAttributeError(BiremeError, AttributeError):
+    """A name that the script expects in Paddle and that Bireme lacks."""
+
+
+class MissingModuleError(BiremeError, ModuleNotFoundError):
+    """The same, met in an import statement."""
 
 
 class _Alias(ModuleType):
@@ -36,19 +40,23 @@ class _Alias(ModuleType):
         super().__init__(name, target.__doc__)
         self.__dict__["_target"] = target
         self.__path__: list[str] = []  # makes submodules importable
-        self.__all__ = public_names(target)
 
     def __getattr__(self, name: str) -> Any:
         target = self.__dict__["_target"]
+        if name == "__all__":
+            return public_names(target)
         try:
             return getattr(target, name)
         except AttributeError:
             if name.startswith("__"):
                 raise
+        except ModuleNotFoundError as e:
+            if e.name != f"{target.__name__}.{name}":
+                raise
         submodule = _find(f"{target.__name__}.{name}")
         if submodule is not None:
             return submodule
-        raise missing(f"{self.__name__}.{name}", target) from None
+        raise MissingAttributeError(_missing(f"{self.__name__}.{name}", target)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or isinstance(value, _Alias):
@@ -74,10 +82,10 @@ class _Finder(MetaPathFinder, Loader):
         if target is None:
             parent, _, leaf = name.rpartition(".")
             owner = _find(parent)
-            found = getattr(owner, leaf, None)
-            if not isinstance(found, ModuleType):
-                raise missing(spec.name, owner or importlib.import_module("bireme"))
-            target = found
+            target = vars(owner).get(leaf) if owner else None
+            if not isinstance(target, ModuleType):
+                owner = owner or importlib.import_module("bireme")
+                raise MissingModuleError(_missing(spec.name, owner))
         return _Alias(spec.name, target)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -86,31 +94,35 @@ class _Finder(MetaPathFinder, Loader):
 
 def _find(name: str) -> ModuleType | None:
     """A module of Bireme, or None where there is none of that name."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        return None
-    return None if spec is None else importlib.import_module(name)
+    return importlib.import_module(name) if _exists(name) else None
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What `from module import *` should give, lazily imported namespaces included."""
+    """What `from module import *` should give; namespaces that load on first use included."""
     names = set(getattr(module, "__all__", ())) or set(vars(module))
-    names |= set(getattr(module, "_LAZY", ())) | set(getattr(module, "_LAZY_NAMES", ()))
-    return sorted(n for n in names if not n.startswith("_") and hasattr(module, n))
+    names |= {n for n in getattr(module, "_LAZY", ()) if _exists(f"{module.__name__}.{n}")}
+    return sorted(n for n in names if not n.startswith("_"))
 
 
-def missing(name: str, owner: ModuleType) -> MissingName:
-    """The error for a name that is not there, with the nearest ones that are."""
+def _exists(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as e:
+        if f"{name}.".startswith(f"{e.name}."):  # a parent that is not there
+            return False
+        raise
+
+
+def _missing(name: str, owner: ModuleType) -> str:
+    """The message for a name that is not there, with the nearest ones that are."""
     leaf = name.rpartition(".")[2]
-    here = [n for n in dir(owner) if not n.startswith("_")]
-    near = difflib.get_close_matches(leaf, here, 3, 0.6)
+    near = difflib.get_close_matches(leaf, public_names(owner), 3, 0.6)
     shown = owner.__name__.replace("bireme", PREFIX, 1)
     hint = f"; nearest: {', '.join(f'{shown}.{n}' for n in near)}" if near else ""
     elsewhere = _elsewhere(leaf) if not near else None
     if elsewhere:
         hint = f"; there is {elsewhere}"
-    return MissingName(f"{name} is not in Bireme{hint}")
+    return f"{name} is not in Bireme{hint}"
 
 
 def _elsewhere(leaf: str) -> str | None:
