@@ -1,6 +1,6 @@
 """Bireme: a deep-learning platform with PaddlePaddle's API on an OpenXLA engine.
 
-    import bireme as paddle
+import bireme as paddle
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from bireme import ops as _ops
 from bireme.core import autograd as _autograd
 from bireme.core import executor as _executor  # registers itself as the runner of traces
 from bireme.core.dtype import (
@@ -36,12 +37,16 @@ from bireme.core.dtype import (
 from bireme.core.errors import install_traceback_filter as _install_traceback_filter
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.tensor import Parameter, Size, Tensor
-from bireme import ops as _ops
+from bireme.ops import inplace as _inplace
+from bireme.ops import methods as _methods
 
 __version__ = "0.1.0"
 
 _install_traceback_filter()
-globals().update(_ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL)))
+_functions = _ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL))
+_functions |= _inplace.functions(_functions)
+_methods.attach(_functions, tuple(_ops.modules.values()))
+globals().update(_functions)
 
 # Namespaces are imported on first use: `import bireme` stays quick.
 _LAZY = {

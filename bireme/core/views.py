@@ -20,7 +20,7 @@ from weakref import ref
 import numpy as np
 
 from bireme.core.autograd import LeafNode, Overwritten
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.trace import Value, state
 
 if TYPE_CHECKING:
@@ -124,6 +124,14 @@ def reshapes_in_place(source: Tensor, shape: tuple[Any, ...]) -> bool:
     return True
 
 
+def is_contiguous(tensor: Tensor) -> bool:
+    """Whether the elements lie in order and without gaps in Paddle's memory."""
+    link = tensor._view
+    return all(step.in_order for step, _ in link.chain) or bool(
+        _laid_out(link.origin, link.chain).flags.c_contiguous
+    )
+
+
 def strides(tensor: Tensor) -> tuple[int, ...]:
     """How far apart, in elements, neighbours of each dimension lie in Paddle's memory."""
     link = tensor._view
@@ -175,11 +183,7 @@ def assign(tensor: Tensor, result: Tensor, name: str) -> Tensor:
                 f"[{name}] an in-place operation must keep the shape. Received: a tensor of "
                 f"shape {list(old.shape)} and a result of shape {list(new.shape)}"
             )
-        raise TypeMismatch(
-            f"[{name}] an in-place operation must keep the dtype. Received: a tensor of dtype "
-            f"{old.dtype.name} and a result of dtype {new.dtype.name}; use {name.rstrip('_')}() "
-            "or cast the other operand first"
-        )
+        return replace(tensor, result, None)  # another dtype: in Paddle, memory of its own
     _rebind(tensor, result)
     if tensor._view is not None or tensor._views is not None:
         _share(tensor)

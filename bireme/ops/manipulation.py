@@ -28,9 +28,11 @@ def resolve_shape(have: tuple[Any, ...], want: tuple[Any, ...]) -> tuple[Any, ..
         if type(d) is not int or d > 0:
             continue
         if d == 0:
+            if 0 in have:
+                continue  # a tensor without elements: 0 is meant
             if i < len(have):
                 shape[i] = have[i]
-            elif 0 not in have:
+            else:
                 raise ShapeMismatch(
                     f"a 0 in the new shape keeps the dimension at its place, but the tensor has "
                     f"no dimension {i}"
@@ -52,7 +54,7 @@ def resolve_shape(have: tuple[Any, ...], want: tuple[Any, ...]) -> tuple[Any, ..
     del shape[unknown]
     known = math.prod(shape)
     if type(known) is int and known == 0:
-        inferred: Any = 0
+        inferred: Any = math.prod(d for d in have if d) // math.prod(d for d in shape if d)
     elif type(known) is int and type(total) is int and total % known:
         raise ShapeMismatch(
             f"{total} elements cannot be split into rows of {known} for the -1 in shape "
@@ -173,12 +175,11 @@ _BITCAST = Step(
 )
 
 
-def flatten(x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | None = None) -> Tensor:
-    """Dimensions `start_axis` to `stop_axis` joined into one."""
-    shape = x._value.aval.shape
+def flattened(shape: tuple[Any, ...], start_axis: int, stop_axis: int) -> tuple[Any, ...]:
+    """The shape with dimensions `start_axis` to `stop_axis` joined into one."""
     ndim = len(shape)
     if ndim == 0:
-        return reshape(x, (1,))
+        return (1,)
     start = axis_in(start_axis, ndim, "flatten", "start_axis")
     stop = axis_in(stop_axis, ndim, "flatten", "stop_axis")
     if start > stop:
@@ -186,10 +187,12 @@ def flatten(x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | Non
             f"[flatten] start_axis must not come after stop_axis. Received: {start_axis} and "
             f"{stop_axis}"
         )
-    if start == 0 and stop == ndim - 1:
-        return reshape(x, (-1,))
-    joined = math.prod(shape[start : stop + 1])
-    return reshape(x, (*shape[:start], joined, *shape[stop + 1 :]))
+    return (*shape[:start], math.prod(shape[start : stop + 1]), *shape[stop + 1 :])
+
+
+def flatten(x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | None = None) -> Tensor:
+    """Dimensions `start_axis` to `stop_axis` joined into one."""
+    return reshape(x, flattened(x._value.aval.shape, start_axis, stop_axis))
 
 
 def ravel(input: Tensor) -> Tensor:
