@@ -1,0 +1,70 @@
+"""Making parameters: named, initialised on the host, nothing compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core.aval import aval_of
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.tensor import Parameter
+from bireme.core.trace import Value
+from bireme.nn import naming
+from bireme.nn.attributes import as_param_attr
+
+_CAN_INITIALIZE = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int8)
+
+
+def create_parameter(
+    shape: Iterable[int],
+    dtype: Any = None,
+    name: str | None = None,
+    attr: Any = None,
+    is_bias: bool = False,
+    default_initializer: Any = None,
+    device: Any = None,
+    *,
+    owner: str | None = None,
+    place: Any = None,
+) -> Parameter | None:
+    """A new Parameter; None if `attr` is False.
+
+    `owner` is the full name of the layer it is for. Without one the name counts up by itself.
+    """
+    from bireme.nn import initializer as init
+
+    settings = as_param_attr(attr)
+    if settings is None:
+        return None
+    dims = tuple(int(d) for d in shape)
+    if any(d < 0 for d in dims):
+        raise InvalidArgument(f"[create_parameter] sizes must not be negative. Received: {dims}")
+    kind = dt.default_float() if dtype is None else dt.as_dtype(dtype)
+    default = init.global_initializer(is_bias) or default_initializer
+    chosen = settings.initializer or default
+    if chosen is None:
+        if kind not in _CAN_INITIALIZE:
+            raise TypeMismatch(
+                f"[create_parameter] a {kind.name} parameter needs an initializer; pass "
+                "default_initializer=paddle.nn.initializer.Constant(0)"
+            )
+        chosen = init.Constant(0.0) if is_bias else init.XavierUniform()
+    if owner is None and name is None and settings.name is None:
+        owner = naming.generate("create_parameter")
+    full_name = settings.name or name or naming.generate(f"{owner}.{'b' if is_bias else 'w'}")
+    array = np.ascontiguousarray(chosen.make(dims, kind)).reshape(dims)
+    param = Parameter(Value(aval_of(array), None, 0, array), settings.trainable, full_name)
+    param.optimize_attr = {"learning_rate": settings.learning_rate}
+    param.regularizer = settings.regularizer
+    param.need_clip = settings.need_clip
+    param.do_model_average = settings.do_model_average
+    where = place or device
+    if where is not None:
+        from bireme.core.place import as_place
+        from bireme.nn.layer.conversion import convert
+
+        convert(param, None, as_place(where))
+    return param
