@@ -1,0 +1,65 @@
+# Every target sets up what it needs, from nothing but Python 3.11+ with pip and venv.
+# A virtual environment is made anew only when pyproject.toml changes.
+
+PYTHON ?= python3
+JOBS ?= 2
+
+.PHONY: help demo test test-slow parity bench lint stubs clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       train a small network on real digits, plot, save, reload (2 minutes)"
+	@echo "make test       lint, types and tests"
+	@echo "make test-slow  the tests that take longer"
+	@echo "make parity     compare with the real paddlepaddle wheel"
+	@echo "make bench      measure against Paddle, PyTorch and JAX (long)"
+	@echo "make lint       ruff and pyright only"
+	@echo "make stubs      rewrite the generated type stubs"
+	@echo "make clean      remove virtual environments and build products"
+
+# One environment serves demo and tests; the stamp says which extras it has.
+.venv/bin/python:
+	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'Bireme needs Python 3.11 or newer'"
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: pyproject.toml | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity]'
+	@touch $@ .venv/.demo
+
+.venv-bench/.bench: pyproject.toml
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity]' torch
+	@touch $@
+
+demo: .venv/.demo
+	.venv/bin/bireme demo
+
+test: lint
+	.venv/bin/python -m pytest -n $(JOBS) -m "not slow"
+
+test-slow: .venv/.dev
+	.venv/bin/python -m pytest -n $(JOBS) -m slow
+
+parity: .venv/.dev
+	.venv/bin/python -m pytest -n $(JOBS) tests/parity
+
+bench: .venv-bench/.bench
+	.venv-bench/bin/python -m bench eager
+	.venv-bench/bin/python -m bench record
+	.venv-bench/bin/python -m bench cold
+	.venv-bench/bin/python -m bench memory
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/pyright
+
+stubs: .venv/.dev
+	.venv/bin/python -m bireme.core.stubs
+
+clean:
+	rm -rf .venv .venv-bench build dist *.egg-info .pytest_cache .ruff_cache .hypothesis demo_output

@@ -1,0 +1,122 @@
+"""The command line: `bireme demo | run | info | bench`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import runpy
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = _parser().parse_args(argv)
+    return options.function(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bireme", description="A deep-learning platform.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="train a small network on real digits and show it")
+    demo.add_argument("--output", default="demo_output", help="folder for curve and model")
+    demo.add_argument("--epochs", type=int, default=6)
+    demo.set_defaults(function=_demo)
+
+    run = commands.add_parser("run", help="run a Paddle script on Bireme, unchanged")
+    run.add_argument("script", help="the Python file")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
+    run.set_defaults(function=_run)
+
+    info = commands.add_parser("info", help="versions, devices, cache and switches")
+    info.set_defaults(function=_info)
+
+    bench = commands.add_parser("bench", help="measure against other frameworks")
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, help="see docs/benchmarks.md")
+    bench.set_defaults(function=_bench)
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    lacking = [m for m in ("mlxtend", "matplotlib", "tqdm") if not importlib.util.find_spec(m)]
+    if lacking:
+        print(f"The demo needs {', '.join(lacking)}: pip install 'bireme[demo]'", file=sys.stderr)
+        return 1
+    from bireme.demo import run
+
+    return run(Path(options.output), options.epochs)
+
+
+def _run(options: argparse.Namespace) -> int:
+    script = Path(options.script)
+    if not script.is_file():
+        print(f"bireme run: there is no file {options.script!r}", file=sys.stderr)
+        return 2
+    from bireme import compat
+
+    compat.install()
+    sys.argv = [options.script, *options.arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    runpy.run_path(str(script), run_name="__main__")
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    import bireme
+    from bireme import device
+    from bireme.backends import available_backends
+    from bireme.core import config, jax_door
+
+    jax = jax_door.jax()
+    rows = [
+        ("bireme", bireme.__version__),
+        ("python", f"{platform.python_version()} on {platform.platform()}"),
+        *[(name, _version(name)) for name in ("jax", "jaxlib", "numpy", "safetensors")],
+        ("current device", device.get_device()),
+        ("devices", ", ".join(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
+        ("backends", ", ".join(available_backends())),
+        ("cache folder", _cache(config.cache_dir)),
+        ("BIREME_COMPILE", config.compile_mode),
+        ("BIREME_EAGER", config.eager_mode),
+        ("BIREME_MAX_TRACE", str(config.max_trace_ops)),
+        ("BIREME_MAX_PROGRAMS", str(config.max_programs)),
+        ("BIREME_CHECK_NAN_INF", "1" if config.check_nan_inf else "0"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name.ljust(width)}  {value}")
+    return 0
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cache(folder: str) -> str:
+    if not folder:
+        return "off"
+    files = [f for f in Path(folder).rglob("*") if f.is_file()]
+    size = sum(f.stat().st_size for f in files) / 2**20
+    return f"{folder} ({len(files)} files, {size:.1f} MiB)"
+
+
+def _bench(options: argparse.Namespace) -> int:
+    root = Path(__file__).resolve().parent.parent
+    if not (root / "bench" / "__main__.py").is_file():
+        print("bireme bench needs a source checkout: the benchmarks are in bench/", file=sys.stderr)
+        return 2
+    command = [sys.executable, "-m", "bench", *(options.arguments or ["eager"])]
+    return subprocess.run(command, cwd=root, env=dict(os.environ), check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+../bireme/demo/mnist_cnn.py
