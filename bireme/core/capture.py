@@ -198,7 +198,6 @@ class Captured:
     tracked: list[bool]  # which of the function's tensors carry a gradient
     writes: list[Write]
     generators: list[Any]  # one key is drawn from each, in order, per call
-    key_parts: list[int]  # which of the numbers drawn the op takes
     needs: list[bool]  # per input of the op: did it need a gradient at capture?
 
     @property
@@ -277,8 +276,8 @@ class _Finisher:
             if i not in owners and self._is_small(v)
         }
         whole.constants = constants
-        split = _Split(whole, end, n_leaves, self._keys(whole), trace.label, self._tape_at())
-        forward, key_parts, backward = split.cut(forward_outputs, grads, found, targets)
+        split = _Split(whole, end, n_leaves, self._tape_at())
+        forward, backward = split.cut(forward_outputs, grads, found, targets)
         if backward is not None:
             backward.attach(forward)
         outer: list[Tensor] = []
@@ -304,7 +303,6 @@ class _Finisher:
             tracked[:n],
             [Write(by_id.get(id(t), t), n + i, tracked[n + i]) for i, (_, t) in enumerate(writes)],
             trace.generators,
-            key_parts,
             [edges[i] is not None for i in split.given],
         )
 
@@ -396,15 +394,9 @@ class _Finisher:
                         "graph draws them afresh in every call and can only pass them on"
                     )
                 graph.numbers[Number("int", i)] = number
+            else:
+                graph.keys[Number("int", i)] = number - _KEY_MARK
         return graph
-
-    def _keys(self, graph: Graph) -> dict[Number, int]:
-        """Which run-time integers are which part of which key."""
-        return {
-            Number("int", i): number - _KEY_MARK
-            for i, number in enumerate(self.trace.ints)
-            if Number("int", i) not in graph.numbers
-        }
 
     def _tape_at(self) -> Callable[[int], bool]:
         spans = self.trace.spans
@@ -452,19 +444,9 @@ def _redirect(starts: list[Any], fresh: dict[Any, Any]) -> None:
 class _Split:
     """Cuts a recorded forward and backward into two graphs."""
 
-    def __init__(
-        self,
-        whole: Graph,
-        end: int,
-        n_leaves: int,
-        keys: dict[Number, int],
-        label: str,
-        tape_at: Callable[[int], bool],
-    ):
+    def __init__(self, whole: Graph, end: int, n_leaves: int, tape_at: Callable[[int], bool]):
         self.whole = whole
         self.n_leaves = n_leaves
-        self.keys = keys
-        self.label = label
         self.given = [i for i in range(n_leaves) if i not in whole.constants]
         position = 0
         self.n_nodes = 0
@@ -475,17 +457,12 @@ class _Split:
             position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
 
     def cut(
-        self,
-        outputs: list[int],
-        grads: dict[int, int],
-        found: list[int],
-        targets: list[int],
-    ) -> tuple[GraphOp, list[int], Backward | None]:
+        self, outputs: list[int], grads: dict[int, int], found: list[int], targets: list[int]
+    ) -> tuple[GraphOp, Backward | None]:
         whole = self.whole
         first = whole.nodes[: self.n_nodes]
         n_values = first[-1].results.stop if first else 0
-        back = Graph(whole.inputs, whole.nodes[self.n_nodes :], found)
-        needed = back.needed()
+        needed = Graph(whole.inputs, whole.nodes[self.n_nodes :], found).needed()
         used: dict[Any, None] = {}  # what the backward takes from outside, in order
         for node in needed:
             for a in node.args:
@@ -493,55 +470,36 @@ class _Split:
                     used[a] = None
         used.update((f, None) for f in found if f < n_values)
         residuals = {a: i for i, a in enumerate(a for a in used if type(a) is int and a >= 0)}
-        parts = sorted({self.keys[a] for a in used if a in self.keys})
-        forward, keys = self._forward(first, [*outputs, *residuals], parts)
+        parts = {whole.keys[a] for a in used if a in whole.keys}
+        forward = self._forward(first, [*outputs, *residuals], parts)
         if not found:
-            return forward, keys, None
+            return forward, None
         builder = GraphBuilder(whole)
-        types = whole.value_types()
-        roots = []
-        for i, slot in grads.items():
-            roots.append(i)
+        for slot in grads.values():
             builder.copy_input(slot)
-        key_inputs: dict[int, Number] = {}
-        saved_at: list[int] = []
+        types = whole.value_types()
         position = {leaf: p for p, leaf in enumerate(self.given)}
+        saved_at: dict[int, None] = {}
         for a in used:
             if isinstance(a, Number):
-                if a in self.keys:
-                    part = self.keys[a]
-                    if part not in key_inputs:
-                        key_inputs[part] = builder.number(a)
-                        saved_at.append(len(self.given) + keys.index(part))
-                    builder.refs[a] = key_inputs[part]
+                if a in whole.keys:
+                    saved_at[len(self.given) + forward.parts.index(whole.keys[a])] = None
             elif a >= 0:
                 builder.refs[a] = builder.input(types[a])
-                saved_at.append(-1 - (len(outputs) + residuals[a]))
+                saved_at[-1 - (len(outputs) + residuals[a])] = None
             elif -1 - a < self.n_leaves:
                 builder.copy_input(a)
                 if -1 - a in position:
-                    saved_at.append(position[-1 - a])
+                    saved_at[position[-1 - a]] = None
         for node in needed:
             builder.copy(node)
         graph = builder.finish(found)
-        numbers = tuple(key_inputs.values())
         at = tuple([position[t] for t in targets])
-        return forward, keys, Backward(graph, tuple(roots), at, numbers, tuple(saved_at))
+        return forward, Backward(graph, tuple(grads), at, tuple(saved_at))
 
-    def _forward(
-        self, nodes: list[Any], outputs: list[int], parts: list[int]
-    ) -> tuple[GraphOp, list[int]]:
-        """The forward as an op, and which parts of keys it takes (at least `parts`)."""
-        keep = Graph(self.whole.inputs, nodes, outputs).needed()
-        used = {self.keys[a] for node in keep for a in node.args if a in self.keys}
-        parts = sorted({*used, *parts})
+    def _forward(self, nodes: list[Any], outputs: list[int], parts: set[int]) -> GraphOp:
         builder = GraphBuilder(self.whole)
         builder.copy_inputs(self.n_leaves)
-        numbers = {part: builder.graph.new_number("int") for part in parts}
-        builder.refs.update(
-            {number: numbers[part] for number, part in self.keys.items() if part in numbers}
-        )
-        for node in keep:
+        for node in Graph(self.whole.inputs, nodes, outputs).needed():
             builder.copy(node)
-        graph = builder.finish(outputs)
-        return GraphOp(graph, "graph_call", [numbers[p] for p in parts]), parts
+        return GraphOp(builder.finish(outputs), "graph_call", parts)

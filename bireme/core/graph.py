@@ -55,7 +55,8 @@ class Graph:
     """Inputs, op calls in order, and which values are the results.
 
     A captured graph also knows the contents of inputs that never change (`constants`, by input
-    number) and those numbers that are not drawn afresh in every run (`numbers`).
+    number) and its numbers: constant ones (`numbers`), and those that random keys bring in
+    every run (`keys`: 2k is the seed and 2k + 1 the offset of the k-th key drawn).
     """
 
     inputs: list[Aval]
@@ -66,6 +67,7 @@ class Graph:
     names: dict[int, str] = field(default_factory=dict)
     constants: dict[int, Any] = field(default_factory=dict)
     numbers: dict[Number, float | int] = field(default_factory=dict)
+    keys: dict[Number, int] = field(default_factory=dict)
 
     @staticmethod
     def from_code(code: Sequence[int], inputs: list[Aval], outputs: Iterable[int]) -> Graph:

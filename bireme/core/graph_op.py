@@ -7,7 +7,7 @@ A graph with symbolic dimensions is typed once per set of sizes that it meets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from bireme.backends import get_backend
 from bireme.core import dims
 from bireme.core.aval import INT, Aval
-from bireme.core.graph import Graph, Node, Number
+from bireme.core.graph import Graph, Node
 from bireme.core.op import Call, Op
 from bireme.core.rewrite import specialize
 
@@ -35,13 +35,13 @@ class TypedGraph:
 
 
 class GraphOp(Op):
-    """Inputs: the graph's inputs that are not constants, then its run-time integers (`keys`).
-    Results: the graph's outputs."""
+    """Inputs: the graph's inputs that are not constants, then the parts of random keys that it
+    takes (`parts`, numbered as in `Graph.keys`). Results: the graph's outputs."""
 
-    def __init__(self, graph: Graph, name: str, keys: Sequence[Number] = ()):
+    def __init__(self, graph: Graph, name: str, parts: Iterable[int] = ()):
         super().__init__(name, ("*inputs", "*keys"), {"graph": None}, None, register=False)
         self.graph = graph
-        self.keys = tuple(keys)
+        self.parts = sorted({*graph.keys.values(), *parts})
         self.given = [i for i in range(len(graph.inputs)) if i not in graph.constants]
         self.declared = [graph.inputs[i] for i in self.given]
         self.names = [graph.names.get(-1 - i, f"input {i}") for i in self.given]
@@ -55,8 +55,8 @@ class GraphOp(Op):
         if call is None:
             sizes = dims.solve(self.declared, list(types), self.names)
             typed = TypedGraph(specialize(self.graph, sizes))
-            flat = (*types, *[INT] * len(self.keys))
-            layout = (len(types), len(self.keys))
+            flat = (*types, *[INT] * len(self.parts))
+            layout = (len(types), len(self.parts))
             call = Call(self, flat, layout, {"graph": typed, "sizes": sizes}, (None,) * len(flat))
             if self.backward is not None:
                 call.saved_at = self.backward.saved_at
@@ -83,8 +83,9 @@ class GraphOp(Op):
         ints: list[Any] = [None] * graph.n_ints
         for number, value in graph.numbers.items():
             (floats if number.kind == "float" else ints)[number.index] = value
-        for number, value in zip(self.keys, keys, strict=True):
-            ints[number.index] = value
+        drawn = dict(zip(self.parts, keys, strict=True))
+        for number, part in graph.keys.items():
+            ints[number.index] = drawn[part]
         if xp is np:
             run = get_backend("numpy").run_call
         else:
@@ -113,11 +114,12 @@ class Backward:
     graph: Graph
     roots: tuple[int, ...]
     targets: tuple[int, ...]
-    keys: tuple[Number, ...]
     saved_at: tuple[int, ...]
     op: GraphGradOp = field(init=False)
+    forward: GraphOp = field(init=False)
 
     def attach(self, forward: GraphOp) -> None:
+        self.forward = forward
         self.op = GraphGradOp(forward, self)
         forward.backward = self
 
@@ -126,7 +128,7 @@ class GraphGradOp(GraphOp):
     """Inputs: one gradient per forward result (None where there is none), then what was saved."""
 
     def __init__(self, forward: GraphOp, backward: Backward):
-        super().__init__(backward.graph, forward.name + "_grad", backward.keys)
+        super().__init__(backward.graph, forward.name + "_grad")
         self.inputs = ("*grads", "*saved")
         self.saves = ("grads", "saved")
         self.plan = backward
@@ -155,10 +157,14 @@ class GraphGradOp(GraphOp):
             else grads[r]
             for r in plan.roots
         ]
-        keys = []
+        keys = {}
+        first_key = forward.layout[0]
         for i, array in zip(plan.saved_at, saved, strict=True):
-            (keys if i >= 0 and forward.types[i] is INT else given).append(array)
-        outs = self.interpret(xp, call.attrs["graph"], given, keys)
+            if i >= first_key:
+                keys[plan.forward.parts[i - first_key]] = array
+            else:
+                given.append(array)
+        outs = self.interpret(xp, call.attrs["graph"], given, [keys[p] for p in self.parts])
         by_target = dict(zip(plan.targets, outs, strict=True))
         return [
             by_target[i] if i in by_target else _zeros(xp, forward.types[i])

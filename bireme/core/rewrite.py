@@ -67,6 +67,8 @@ class GraphBuilder:
         new = self.graph.new_number(old.kind)
         if old in self.source.numbers:
             self.graph.numbers[new] = self.source.numbers[old]
+        if old in self.source.keys:
+            self.graph.keys[new] = self.source.keys[old]
         return new
 
     def add(self, call: Call, args: tuple[Ref, ...], tape: bool = True) -> range:
@@ -101,6 +103,7 @@ def specialize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         dict(graph.names),
         dict(graph.constants),
         dict(graph.numbers),
+        dict(graph.keys),
     )
 
 

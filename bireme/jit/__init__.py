@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bireme.core.errors import InvalidArgument
+from bireme.jit.saving import load, save
 from bireme.jit.static_function import CaptureWarning, StaticFunction, enable_to_static
 
 
@@ -57,4 +58,21 @@ def not_to_static(func: Callable[..., Any] | None = None) -> Any:
     return mark if func is None else mark(func)
 
 
-__all__ = ["CaptureWarning", "StaticFunction", "enable_to_static", "not_to_static", "to_static"]
+def __getattr__(name: str) -> Any:
+    if name == "TranslatedLayer":  # needs nn, which most users of jit have loaded anyway
+        from bireme.jit.translated_layer import TranslatedLayer
+
+        return TranslatedLayer
+    raise AttributeError(f"module 'bireme.jit' has no attribute {name!r}")
+
+
+__all__ = [
+    "CaptureWarning",
+    "StaticFunction",
+    "TranslatedLayer",
+    "enable_to_static",
+    "load",
+    "not_to_static",
+    "save",
+    "to_static",
+]

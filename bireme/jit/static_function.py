@@ -246,7 +246,7 @@ class CapturedCall:
         self.outer = captured.outer
         self.outer_needs = captured.needs[len(captured.needs) - len(captured.outer) :]
         self.outer_types = [t._value.aval for t in captured.outer]
-        self.no_keys = (None,) * len(captured.key_parts)
+        self.no_keys = (None,) * len(captured.op.parts)
 
     def is_current(self) -> bool:
         """Whether the captured tensors still have the types and need the gradients they had."""
@@ -263,7 +263,7 @@ class CapturedCall:
         call = self.op.call_for(tuple([v.aval for v in values]))
         if captured.generators:
             drawn = [n for g in captured.generators for n in g.next_key()]
-            values += tuple([drawn[p] for p in captured.key_parts])
+            values += tuple([drawn[p] for p in captured.op.parts])
         trace = state.trace
         outs = record(call, trace, values)
         node: Node | None = None

@@ -1,0 +1,109 @@
+"""A model loaded from its saved graph, without the code that made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core import tree
+from bireme.core.capture import capture, is_capturing
+from bireme.core.errors import InvalidArgument
+from bireme.core.tensor import Parameter, Tensor, constant
+from bireme.core.trace import state
+from bireme.jit.artifact import Artifact, Program
+from bireme.jit.interpret import run_graph
+from bireme.jit.static_function import CapturedCall
+from bireme.nn.layer.layer import Layer
+
+
+class _Part(Layer):
+    """Holds the state of what was a sublayer, so that names stay what they were."""
+
+
+class TranslatedLayer(Layer):
+    """A saved model. It infers, and where its training graph was saved, trains further."""
+
+    def __init__(self, artifact: Artifact):
+        super().__init__()
+        self._programs = artifact.programs
+        self._calls: dict[Any, CapturedCall] = {}
+        self._state: dict[str, Tensor] = {}
+        for name, array in artifact.state.items():
+            made: Tensor = constant(array)
+            if name in artifact.trainable:
+                made = Parameter(made._value, artifact.trainable[name], name)
+            self._state[name] = made
+            self._place(name, made)
+        self.eval()
+
+    def _place(self, name: str, tensor: Tensor) -> None:
+        *path, last = name.split(".")
+        layer: Layer = self
+        for part in path:
+            inner = layer._sub_layers.get(part)
+            if inner is None:
+                inner = _Part()
+                layer.add_sublayer(part, inner)
+            layer = inner
+        if isinstance(tensor, Parameter):
+            layer.add_parameter(last, tensor)
+        else:
+            layer.register_buffer(last, tensor)
+
+    @property
+    def input_names(self) -> list[str]:
+        return self._programs["eval"].arguments
+
+    def train(self, mode: bool = True) -> Layer:
+        if mode and "train" not in self._programs:
+            raise InvalidArgument(
+                "this model was saved without a training graph, because its training mode could "
+                "not be captured; it can only be used in eval mode"
+            )
+        return super().train(mode)
+
+    def program(self) -> Program:
+        """The graph of the current mode with its inputs; print(program.graph) shows it."""
+        return self._programs["train" if self.training else "eval"]
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        program = self.program()
+        tensors = self._arguments(program, inputs, named)
+        if is_capturing():
+            return self._run(program, tensors)
+        tape = state.trace.tape
+        needs = tuple([t._node is not None for t in tensors]) if tape else ()
+        key = (self.training, tape, needs)
+        call = self._calls.get(key)
+        if call is None or not call.is_current():
+            captured = capture(
+                lambda arguments: self._run(program, arguments),
+                program.types,
+                label="a loaded model",
+                needs=needs,
+                names=program.arguments,
+                known=self._state,
+                tape=tape,
+            )
+            call = self._calls[key] = CapturedCall(captured)
+        return call(tensors)
+
+    def _run(self, program: Program, arguments: list[Tensor]) -> Any:
+        outs = run_graph(program.graph, [*arguments, *[self._state[n] for n in program.state]])
+        for name, output in program.writes:
+            self._state[name]._put(outs[output]._value)
+        return tree.unflatten(program.structure, outs[: program.n_results])
+
+    def _arguments(
+        self, program: Program, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> list[Tensor]:
+        tensors, _ = tree.flatten(inputs)
+        for name in program.arguments[len(tensors) :]:
+            if name in named:
+                tensors += tree.flatten(named.pop(name))[0]
+        if len(tensors) != len(program.arguments) or named:
+            raise InvalidArgument(
+                f"this model takes {len(program.arguments)} tensors: "
+                f"{', '.join(program.arguments)}. Received: {len(tensors)} tensors"
+                + (f" and unknown names {sorted(named)}" if named else "")
+            )
+        return tensors
