@@ -1,19 +1,35 @@
-"""Making tensors."""
+"""Making tensors.
+
+A small constant is a NumPy buffer made at once. A large one, or one with a symbolic dimension,
+is a recorded op, so that it is made on the device and never copied there; the fill value is a
+run-time input.
+"""
 
 from __future__ import annotations
 
+import builtins
+import itertools
+import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd
 from bireme.core import dtype as dt
-from bireme.core.errors import TypeMismatch
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
+from bireme.ops.axes import axis_in, ints
+
+_indices = builtins.range  # the name `range` is Paddle's below
+_SMALL = 64 * 1024  # bytes up to which a constant is a host buffer
 
 
-def to_tensor(data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True) -> Tensor:
+def to_tensor(
+    data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True
+) -> Tensor:
     """A tensor with a copy of `data`: numbers, nested lists, NumPy arrays or tensors."""
     want = None if dtype is None else dt.as_dtype(dtype)
     if isinstance(data, Tensor):
@@ -82,12 +98,479 @@ def _has_numpy(data: Any) -> bool:
     return isinstance(data, np.ndarray | np.generic | Tensor)
 
 
-def zeros_like(x: Tensor, dtype: Any = None, name: str | None = None) -> Tensor:
-    return constant(np.zeros(x._value.aval.shape, (dt.as_dtype(dtype) if dtype else x.dtype).numpy))
+# --- filled with one value --------------------------------------------------------------------
 
 
-def ones_like(x: Tensor, dtype: Any = None, name: str | None = None) -> Tensor:
-    return constant(np.ones(x._value.aval.shape, (dt.as_dtype(dtype) if dtype else x.dtype).numpy))
+@op(name="full", inputs=("value",), differentiable=False,
+    infer=lambda value, shape, dtype: aval(shape, dt.as_dtype(dtype)))  # fmt: skip
+def _full(xp, value, shape=(), dtype="float32"):
+    """A tensor of one value."""
+    return xp.full(shape, xp.asarray(value).astype(dt.as_dtype(dtype).numpy))
 
 
-__all__ = ["ones_like", "to_tensor", "zeros_like"]
+@op(name="ones_like", infer="elementwise", differentiable=False)
+def ones_of(xp, x):
+    """Ones in x's shape and type: the gradient that a backward pass starts from."""
+    return xp.ones_like(x)
+
+
+def _filled(shape: tuple[Any, ...], value: Any, dtype: dt.DType) -> Tensor:
+    size = math.prod(shape)
+    small = type(size) is int and size * dtype.itemsize <= _SMALL
+    if small and value.__class__ in (bool, int, float, complex):
+        return constant(np.full(shape, value, dtype.numpy))
+    return _full(value, shape, dtype.name)
+
+
+def _shape(shape: Any, name: str) -> tuple[Any, ...]:
+    dims = ints(shape, "shape")
+    for d in dims:
+        if type(d) is int and d < 0:
+            raise InvalidArgument(
+                f"[{name}] every dimension must be 0 or more. Received: shape {list(dims)}"
+            )
+    return dims
+
+
+def _dtype(dtype: Any) -> dt.DType:
+    return dt.default_float() if dtype is None else dt.as_dtype(dtype)
+
+
+def _placed(made: Tensor, device: Any, requires_grad: bool) -> Tensor:
+    if device is not None:
+        made = to_tensor(made, place=device)
+    if requires_grad:
+        made.stop_gradient = False
+    return made
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None, *,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of one value; the type is the default float unless the value is bool or complex."""
+    if dtype is not None:
+        want = dt.as_dtype(dtype)
+    elif isinstance(fill_value, bool):
+        want = dt.bool_
+    elif isinstance(fill_value, complex):
+        want = dt.complex128
+    else:
+        want = dt.default_float()
+    made = _filled(_shape(shape, "full"), _plain(fill_value), want)
+    return _placed(made, device, requires_grad)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return float(value)
+    return value.item() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def zeros(
+    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of zeros."""
+    return _placed(_filled(_shape(shape, "zeros"), 0, _dtype(dtype)), device, requires_grad)
+
+
+def ones(
+    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of ones."""
+    return _placed(_filled(_shape(shape, "ones"), 1, _dtype(dtype)), device, requires_grad)
+
+
+def empty(
+    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor whose contents do not matter yet; here they are zeros."""
+    return _placed(_filled(_shape(shape, "empty"), 0, _dtype(dtype)), device, requires_grad)
+
+
+def full_like(
+    x: Tensor, fill_value: Any, dtype: Any = None, name: str | None = None, *,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of one value in x's shape, and type unless `dtype` is given."""
+    have = x._value.aval
+    want = have.dtype if dtype is None else dt.as_dtype(dtype)
+    return _placed(_filled(have.shape, _plain(fill_value), want), device, requires_grad)
+
+
+def zeros_like(
+    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Zeros in x's shape."""
+    return full_like(x, 0, dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(
+    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Ones in x's shape."""
+    return full_like(x, 1, dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_like(
+    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor in x's shape whose contents do not matter yet; here they are zeros."""
+    return full_like(x, 0, dtype, device=device, requires_grad=requires_grad)
+
+
+# --- sequences --------------------------------------------------------------------------------
+
+
+@op(name="arange", inputs=("start", "step"), differentiable=False,
+    infer=lambda start, step, count, dtype: aval((count,), dt.as_dtype(dtype)))  # fmt: skip
+def _sequence(xp, start, step, count=0, dtype="int64"):
+    """start, start + step, start + 2 * step …"""
+    to = dt.as_dtype(dtype)
+    work = np.int64 if to.is_integer else np.float64
+    places = xp.arange(count).astype(work)
+    return (xp.asarray(start).astype(work) + places * xp.asarray(step).astype(work)).astype(
+        to.numpy
+    )
+
+
+def _number(value: Any, name: str, what: str) -> Any:
+    if isinstance(value, Tensor):
+        return value.item()
+    value = _plain(value)
+    if not isinstance(value, numbers.Real) and not hasattr(value, "dimension_as_value"):
+        raise TypeMismatch(f"[{name}] {what} must be a number. Received: {value!r}")
+    return value
+
+
+def _natural_sequence_dtype(bounds: Sequence[Any]) -> dt.DType:
+    tensors = [b.dtype for b in bounds if isinstance(b, Tensor)]
+    for d in tensors:
+        if d.is_floating:
+            return d
+    if any(isinstance(b, float | np.floating) for b in bounds):
+        return dt.default_float()
+    return tensors[0] if tensors else dt.int64
+
+
+def arange(
+    start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
+    requires_grad: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """start, start + step … up to but without `end`; int64 for integers."""
+    if end is None:
+        start, end = 0, start
+    want = dt.as_dtype(dtype) if dtype is not None else _natural_sequence_dtype((start, end, step))
+    first, last, by = (
+        _number(v, "arange", w)
+        for v, w in zip((start, end, step), ("start", "end", "step"), strict=True)
+    )
+    if by == 0:
+        raise InvalidArgument("[arange] step must not be 0. Received: step=0")
+    return _placed(_arithmetic(first, last, by, want), device, requires_grad)
+
+
+def _arithmetic(first: Any, last: Any, by: Any, want: dt.DType) -> Tensor:
+    plain = all(type(v) in (int, float) for v in (first, last, by))
+    if plain and all(type(v) is int for v in (first, last, by)):
+        count: Any = max(0, -(-(last - first) // by))
+    elif plain:
+        count = max(0, math.ceil((last - first) / by))
+    else:  # a symbolic dimension is the end of a unit-step sequence
+        count = last - first if by == 1 else (last - first + by - 1) // by
+    if plain and count * want.itemsize <= _SMALL:
+        return constant(_sequence.op.body(np, first, by, count, want.name))
+    return _sequence(first, by, count, want.name)
+
+
+def range(
+    start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
+    requires_grad: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """start, start + step … up to and with `end`; floats unless `dtype` says otherwise."""
+    if end is None:
+        start, end = 0, start
+    first, last, by = (
+        _number(v, "range", w)
+        for v, w in zip((start, end, step), ("start", "end", "step"), strict=True)
+    )
+    if by == 0:
+        raise InvalidArgument("[range] step must not be 0. Received: step=0")
+    count = max(0, math.floor((last - first) / by) + 1)
+    made = constant(_sequence.op.body(np, first, by, count, _dtype(dtype).name))
+    return _placed(made, device, requires_grad)
+
+
+def _even(start: Any, stop: Any, num: Any, name: str) -> np.ndarray:
+    count = _number(num, name, "num")
+    if count != int(count) or count < 1:
+        raise InvalidArgument(f"[{name}] num must be a positive integer. Received: {num!r}")
+    return np.linspace(_number(start, name, "start"), _number(stop, name, "stop"), int(count))
+
+
+def linspace(
+    start: Any, stop: Any, num: Any, dtype: Any = None, name: str | None = None, *,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """`num` numbers at equal distances from start to stop, both included."""
+    made = constant(_even(start, stop, num, "linspace").astype(_dtype(dtype).numpy))
+    return _placed(made, device, requires_grad)
+
+
+def logspace(
+    start: Any, stop: Any, num: Any, base: float = 10.0, dtype: Any = None, name: str | None = None
+) -> Tensor:
+    """base to the powers from start to stop."""
+    powers = _even(start, stop, num, "logspace")
+    return constant((_number(base, "logspace", "base") ** powers).astype(_dtype(dtype).numpy))
+
+
+# --- matrices ---------------------------------------------------------------------------------
+
+
+def eye(
+    num_rows: Any, num_columns: Any = None, dtype: Any = None, name: str | None = None, *,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Ones on the main diagonal, zeros elsewhere."""
+    rows = ints(num_rows, "num_rows")[0]
+    columns = rows if num_columns is None else ints(num_columns, "num_columns")[0]
+    _shape((rows, columns), "eye")
+    want = _dtype(dtype)
+    if rows * columns * want.itemsize <= _SMALL:
+        made = constant(np.eye(rows, columns, dtype=want.numpy))
+    else:
+        made = _eye(rows=rows, columns=columns, dtype=want.name)
+    return _placed(made, device, requires_grad)
+
+
+@op(name="eye", inputs=(), differentiable=False,
+    infer=lambda rows, columns, dtype: aval((rows, columns), dt.as_dtype(dtype)))  # fmt: skip
+def _eye(xp, rows=1, columns=1, dtype="float32"):
+    """Ones on the main diagonal."""
+    return xp.eye(rows, columns, dtype=dt.as_dtype(dtype).numpy)
+
+
+def _check_matrix(x: Any, **_: Any) -> None:
+    if x.ndim < 2:
+        raise ShapeMismatch("takes a tensor of at least two dimensions")
+
+
+def _triangle(name: str, doc: str) -> Any:
+    def lowering(xp: Any, x: Any, diagonal: int = 0) -> Any:
+        return getattr(xp, name)(x, diagonal)
+
+    def rule(xp: Any, grad: Any, diagonal: int) -> tuple[Any]:
+        return (getattr(xp, name)(grad, diagonal),)
+
+    lowering.__doc__ = doc
+    lowering.__module__ = __name__
+    return op(lowering, name=name, vjp=rule, check=_check_matrix, infer=lambda x, diagonal: x)
+
+
+tril = _triangle("tril", "x with zeros above the given diagonal.")
+triu = _triangle("triu", "x with zeros below the given diagonal.")
+
+
+def _diag_type(x: Aval, padding: Any, offset: int) -> Aval:
+    if x.ndim not in (1, 2):
+        raise ShapeMismatch("takes a vector or a matrix")
+    if x.ndim == 1:
+        n = x.shape[0] + abs(offset)
+        return aval((n, n), x.dtype)
+    rows, columns = x.shape
+    n = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    return aval((max(0, n),), x.dtype)
+
+
+def _diag_vjp(xp: Any, grad: Any, types: Any, offset: int) -> tuple[Any, None]:
+    shape = types[0].shape
+    if len(shape) == 1:
+        return xp.diagonal(grad, offset), None
+    full = xp.zeros(shape, grad.dtype)
+    n = grad.shape[0]
+    i = xp.arange(n) + max(0, -offset)
+    j = xp.arange(n) + max(0, offset)
+    if xp is np:
+        full[i, j] = grad
+        return full, None
+    return full.at[i, j].set(grad), None
+
+
+@op(name="diag", inputs=("x", "padding"), vjp=_diag_vjp, infer=_diag_type)
+def _diag(xp, x, padding=0, offset=0):
+    """The diagonal of a matrix, or the matrix with a given diagonal."""
+    if x.ndim == 2:
+        return xp.diagonal(x, offset)
+    made = xp.diag(x, offset)
+    n = made.shape[0]
+    on = xp.eye(n, n, offset, dtype=bool)
+    return xp.where(on, made, xp.asarray(padding).astype(x.dtype))
+
+
+def diag(x: Tensor, offset: int = 0, padding_value: Any = 0, name: str | None = None) -> Tensor:
+    """The diagonal of a matrix, or the matrix with diagonal x and `padding_value` elsewhere."""
+    return _diag(x, padding_value, offset)
+
+
+def diagflat(x: Tensor, offset: int = 0, name: str | None = None) -> Tensor:
+    """The matrix whose diagonal is the flattened x."""
+    if x.ndim != 1:
+        from bireme.ops.scan import _flatten_all
+
+        x = _flatten_all(x)
+    return _diag(x, 0, offset)
+
+
+def _embed_vjp(xp: Any, grad: Any, offset: int, dim1: int, dim2: int) -> tuple[Any]:
+    return (xp.diagonal(grad, offset, dim1, dim2),)
+
+
+@op(name="diag_embed", vjp=_embed_vjp)
+def _diag_embed(xp, x, offset=0, dim1=-2, dim2=-1):
+    """The last dimension as the diagonal of matrices in dim1 and dim2."""
+    n = x.shape[-1] + abs(offset)
+    on = xp.eye(n, n, offset, dtype=bool)
+    pad = [(0, 0)] * (x.ndim - 1) + [(max(0, -offset), max(0, offset))]
+    rows = xp.pad(x, pad)[..., :, None]
+    return xp.moveaxis(xp.where(on, rows, xp.zeros_like(rows)), (-2, -1), (dim1, dim2))
+
+
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices in dim1 and dim2 whose diagonals are the last dimension of `input`."""
+    input = input if isinstance(input, Tensor) else to_tensor(input)
+    first = axis_in(dim1, input.ndim + 1, "diag_embed", "dim1")
+    second = axis_in(dim2, input.ndim + 1, "diag_embed", "dim2")
+    if first == second:
+        raise InvalidArgument(
+            f"[diag_embed] dim1 and dim2 must differ. Received: {dim1} and {dim2}"
+        )
+    return _diag_embed(input, offset, first, second)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = "int64") -> Tensor:
+    """Rows and columns of the lower triangle of a row x col matrix."""
+    found = np.stack(np.tril_indices(row, offset, col))
+    return constant(found.astype(dt.as_dtype(dtype).numpy))
+
+
+def triu_indices(row: int, col: int | None = None, offset: int = 0, dtype: Any = "int64") -> Tensor:
+    """Rows and columns of the upper triangle of a row x col matrix."""
+    found = np.stack(np.triu_indices(row, offset, row if col is None else col))
+    return constant(found.astype(dt.as_dtype(dtype).numpy))
+
+
+@op(name="vander")
+def _vander(xp, x, n=1, increasing=False):
+    """Powers of x as columns."""
+    columns = [xp.ones_like(x)]
+    for _ in _indices(n - 1):
+        columns.append(columns[-1] * x)
+    columns = columns[:n] if increasing else columns[:n][::-1]
+    return xp.stack(columns, axis=-1)
+
+
+def vander(
+    x: Tensor, n: int | None = None, increasing: bool = False, name: str | None = None
+) -> Tensor:
+    """The matrix whose columns are powers of the vector x, falling unless `increasing`."""
+    if x.ndim != 1:
+        raise ShapeMismatch(f"[vander] takes a vector. Received: {x.shape}")
+    count = x.shape[0] if n is None else n
+    if count < 0:
+        raise InvalidArgument(f"[vander] n must be 0 or more. Received: {n}")
+    return zeros([x.shape[0], 0], x.dtype) if count == 0 else _vander(x, count, increasing)
+
+
+# --- grids and combinations -------------------------------------------------------------------
+
+
+def _grid_vjp(xp: Any, grads: Any, types: Any) -> tuple[list[Any]]:
+    rank = len(types[0])
+    return (
+        [
+            xp.sum(g, axis=tuple(a for a in _indices(rank) if a != i)).reshape(types[0][i].shape)
+            for i, g in enumerate(grads)
+        ],
+    )
+
+
+@op(name="meshgrid", inputs=("*xs",), vjp=_grid_vjp)
+def _meshgrid(xp, xs):
+    """Every combination of the vectors' elements, one tensor per vector."""
+    shape = tuple(x.size for x in xs)
+    made = []
+    for i, x in enumerate(xs):
+        line = x.reshape(tuple(-1 if a == i else 1 for a in _indices(len(xs))))
+        made.append(xp.broadcast_to(line, shape))
+    return made
+
+
+def meshgrid(*args: Any, indexing: str = "ij", name: str | None = None) -> list[Tensor]:
+    """Every combination of the given vectors' elements, one tensor per vector."""
+    vectors = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+    for v in vectors:
+        if v.ndim > 1:
+            raise ShapeMismatch(f"[meshgrid] takes vectors. Received: shape {v.shape}")
+    if indexing not in ("ij", "xy"):
+        raise InvalidArgument(f"[meshgrid] indexing must be 'ij' or 'xy'. Received: {indexing!r}")
+    grids = list(_meshgrid(tuple(vectors)))
+    if indexing == "xy" and len(grids) > 1:
+        from bireme.ops.manipulation import swapaxes
+
+        grids = [swapaxes(g, 0, 1) for g in grids]
+    return grids
+
+
+def cartesian_prod(x: Sequence[Tensor], name: str | None = None) -> Tensor:
+    """Every combination of one element of each vector, one per row."""
+    vectors = list(x)
+    if len(vectors) == 1:
+        return vectors[0]
+    from bireme.ops.joining import stack
+    from bireme.ops.scan import _flatten_all
+
+    return stack([_flatten_all(g) for g in _meshgrid(tuple(vectors))], axis=1)
+
+
+def combinations(
+    x: Tensor, r: int = 2, with_replacement: bool = False, name: str | None = None
+) -> Tensor:
+    """Every choice of r elements of a vector, one per row."""
+    if x.ndim != 1:
+        raise ShapeMismatch(f"[combinations] takes a vector. Received: {x.shape}")
+    if r < 0:
+        raise InvalidArgument(f"[combinations] r must be 0 or more. Received: {r}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = np.array(list(choose(np.arange(x.shape[0]), r)), np.int64)
+    if r == 0 or rows.size == 0:
+        return zeros([0, r], x.dtype)
+    return _take(x, constant(rows))
+
+
+@op(name="take_elements")
+def _take(xp, x, index):
+    """x at each index, in the index's shape."""
+    return xp.take(x, index, axis=0)
+
+
+def numel(x: Tensor, name: str | None = None) -> Tensor:
+    """How many elements x has, as a 0-d int64 tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeMismatch(f"[numel] takes a Tensor. Received: {type(x).__name__}")
+    size = x._value.aval.size
+    return constant(np.array(size, np.int64)) if type(size) is int else _full(size, (), "int64")
+
+
+__all__ = [
+    "arange", "cartesian_prod", "combinations", "diag", "diag_embed", "diagflat", "empty",
+    "empty_like", "eye", "full", "full_like", "linspace", "logspace", "meshgrid", "numel", "ones",
+    "ones_like", "range", "to_tensor", "tril", "tril_indices", "triu", "triu_indices", "vander",
+    "zeros", "zeros_like",
+]  # fmt: skip

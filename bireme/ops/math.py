@@ -11,7 +11,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
-from bireme.ops.creation import ones_like
+from bireme.ops.creation import ones_of
 from bireme.ops.math_unary import conj_of, reciprocal, rsqrt, sqrt, square
 
 # --- the four operations ----------------------------------------------------------------------
@@ -537,7 +537,7 @@ def _frexp(xp, x):
     return mantissa, exponent.astype(x.dtype)
 
 
-autograd.bind_ops(ones_like, plus)
+autograd.bind_ops(ones_of, plus)
 
 __all__ = [
     "add", "add_n", "atan2", "clamp", "clip", "complex", "copysign", "div", "divide",
