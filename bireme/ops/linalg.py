@@ -587,7 +587,7 @@ def _rows(xp, x, index):
 
 
 __all__ = [
-    "addmm", "baddbmm", "bmm", "cdist", "cross", "diagonal", "dist", "dot", "einsum", "ger",
+    "addmm", "baddbmm", "bmm", "cdist", "cross", "dist", "dot", "einsum", "ger",
     "inner", "kron", "matmul", "mm", "mv", "norm", "outer", "pdist", "tensordot", "trace",
     "vecdot",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view
 from bireme.ops.axes import axes_in, axis_in, ints, number
-from bireme.ops.joining import concat
+from bireme.ops.linalg import diagonal as _diagonal
 from bireme.ops.manipulation import flatten, reshape, transpose
 from bireme.ops.slicing import getitem
 
@@ -107,19 +107,6 @@ def _on_diagonal(xp: Any, x: Any, values: Any, offset: int, axis1: int, axis2: i
     else:
         moved = moved.at[spot].set(values)
     return xp.transpose(moved, np.argsort(order).tolist())
-
-
-def _diagonal_vjp(
-    xp: Any, grad: Any, types: Any, offset: int, axis1: int, axis2: int
-) -> tuple[Any]:
-    zeros = xp.zeros(types[0].shape, grad.dtype)
-    return (_on_diagonal(xp, zeros, grad, offset, axis1, axis2),)
-
-
-@op(name="diagonal", infer=_diagonal_infer, vjp=_diagonal_vjp)
-def _diagonal(xp, x, offset=0, axis1=0, axis2=1):
-    """The elements on a diagonal of two dimensions, as the last dimension."""
-    return xp.diagonal(x, offset, axis1, axis2)
 
 
 def _diagonal_write(base: Tensor, view: Tensor, *args: int) -> Tensor:
@@ -222,40 +209,6 @@ def fill_diagonal_(
         )
     mask = constant(_fill_diagonal_mask(shape, offset, wrap))
     return assign(x, mask_set(x, mask, value), "fill_diagonal_")
-
-
-def _diag_embed_infer(x: Aval, offset: int, dim1: int, dim2: int) -> Aval:
-    size = x.shape[-1] + abs(offset)
-    shape = list(x.shape[:-1])
-    for axis in sorted((dim1, dim2)):
-        shape.insert(axis, size)
-    return aval(tuple(shape), x.dtype)
-
-
-def _diag_embed_vjp(xp: Any, grad: Any, offset: int, dim1: int, dim2: int) -> tuple[Any]:
-    return (xp.diagonal(grad, offset, dim1, dim2),)
-
-
-@op(name="diag_embed", infer=_diag_embed_infer, vjp=_diag_embed_vjp)
-def _diag_embed(xp, x, offset=0, dim1=-2, dim2=-1):
-    """Matrices with the last dimension on a diagonal and zeros elsewhere."""
-    size = x.shape[-1] + abs(offset)
-    shape = list(x.shape[:-1])
-    for axis in sorted((dim1, dim2)):
-        shape.insert(axis, size)
-    return _on_diagonal(xp, xp.zeros(shape, x.dtype), x, offset, dim1, dim2)
-
-
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices, in dimensions `dim1` and `dim2`, with the last dimension on their diagonal."""
-    from bireme.ops.creation import to_tensor
-
-    x = input if isinstance(input, Tensor) else to_tensor(input)
-    first = axis_in(dim1, x.ndim + 1, "diag_embed", "dim1")
-    second = axis_in(dim2, x.ndim + 1, "diag_embed", "dim2")
-    if first == second:
-        raise InvalidArgument(f"[diag_embed] dim1 and dim2 must differ. Received: {dim1}, {dim2}")
-    return _diag_embed(x, offset, first, second)
 
 
 # --- windows ------------------------------------------------------------------------------------
@@ -457,40 +410,6 @@ def repeat_interleave(
     return made
 
 
-def cartesian_prod(x: Any, name: str | None = None) -> Tensor:
-    """Every combination of one element from each of the 1-d tensors, as rows."""
-    from bireme.ops.manipulation import expand
-
-    if len(x) == 1:
-        return x[0]
-    sizes = tuple([t._value.aval.shape[0] for t in x])
-    columns = [
-        reshape(expand(reshape(t, (1,) * i + (-1,) + (1,) * (len(x) - 1 - i)), sizes), (-1, 1))
-        for i, t in enumerate(x)
-    ]
-    return concat(columns, 1)
-
-
-def combinations(
-    x: Tensor, r: int = 2, with_replacement: bool = False, name: str | None = None
-) -> Tensor:
-    """All choices of `r` elements of a 1-d tensor, as rows, in order of position."""
-    import itertools
-
-    from bireme.ops.slice_ops import pick
-
-    if x.ndim != 1 or r < 0:
-        raise InvalidArgument(
-            f"[combinations] takes a 1-d tensor and r >= 0. Received: shape {x.shape}, r={r}"
-        )
-    n = x._value.aval.shape[0]
-    if r == 0:
-        return constant(np.empty(0, x.dtype.numpy))
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = np.array(list(choose(range(n), r)), np.int64).reshape(-1, r)
-    return pick(x, [constant(rows)], (0,))
-
-
 @op(name="shard_index", infer=_same, differentiable=False)
 def _shard_index(xp, x, index_num=1, nshards=1, shard_id=0, ignore_value=-1):
     """Global row numbers as row numbers within one shard."""
@@ -514,6 +433,6 @@ def shard_index(
 
 
 __all__ = [
-    "as_strided", "cartesian_prod", "combinations", "diag_embed", "diagonal", "diagonal_scatter",
-    "flip", "repeat_interleave", "reverse", "roll", "rot90", "shard_index", "unbind", "unfold",
+    "as_strided", "diagonal", "diagonal_scatter", "flip", "repeat_interleave", "reverse", "roll",
+    "rot90", "shard_index", "unbind", "unfold",
 ]  # fmt: skip
