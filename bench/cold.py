@@ -26,7 +26,7 @@ def first_result_seconds(code: str) -> float:
     """From the start of the process until the first line of the result arrives."""
     start = time.perf_counter()
     with subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-u", "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -63,7 +63,8 @@ def first_results(runs: int) -> dict[str, dict[str, object]]:
             except PeerError as e:
                 results[name] = {"problem": str(e)}
     for name, seconds in times.items():
-        results.setdefault(name, {"seconds": seconds[1:], "best": min(seconds[1:], default=0)})
+        if name not in results:
+            results[name] = {"seconds": seconds[1:], "best": min(seconds[1:])}
     return {name: results[name] for name in _FIRST_RESULT}
 
 
