@@ -22,8 +22,8 @@ from bireme.ops.nn_support import (
 def _infer_pair(
     input: Aval, label: Aval, *rest: Any, reduction: str = "none", **attrs: Any
 ) -> Aval:
-    shape = broadcast_shapes(input.shape, label.shape) if reduction == "none" else ()
-    return aval(shape, input.dtype)
+    shape = broadcast_shapes(input.shape, label.shape)
+    return aval(shape if reduction == "none" else (), input.dtype)
 
 
 def _broadcast_shape(input: Aval, label: Aval) -> tuple[Any, ...]:
