@@ -1,0 +1,113 @@
+"""Fast lowerings beside the plain ones: one registry for every platform.
+
+A kernel replaces an op's plain lowering (or its gradient's) in compiled programs where it applies:
+
+    @kernel("conv2d", name="native_conv", platform="cpu", accepts=lambda call: ...)
+    def _(jax, call, *arrays): ...
+
+The plain composition stays the oracle, the fallback, and what derivatives of derivatives use.
+Kernels are switched by name (`BIREME_KERNELS_OFF=native_conv` or `disable("native_conv")`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bireme.core import jax_door
+from bireme.core.errors import InvalidArgument
+from bireme.core.op import Call
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A lowering of one op for one platform."""
+
+    name: str
+    op: str
+    platform: str
+    accepts: Callable[[Call], bool]
+    lower: Callable[..., Any]
+    ready: Callable[[], bool]
+
+
+_by_op: dict[str, list[Kernel]] = {}
+_off: set[str] = {n for n in os.environ.get("BIREME_KERNELS_OFF", "").split(",") if n}
+uses: Counter[str] = Counter()  # how often each kernel was put into a program
+
+
+def kernel(
+    op: str,
+    *,
+    name: str,
+    platform: str,
+    accepts: Callable[[Call], bool] = lambda call: True,
+    ready: Callable[[], bool] = lambda: True,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a lowering for `op` (or `<op>_grad`); `ready` says whether it can be used at all."""
+
+    def register(lower: Callable[..., Any]) -> Callable[..., Any]:
+        _by_op.setdefault(op, []).append(Kernel(name, op, platform, accepts, lower, ready))
+        return lower
+
+    return register
+
+
+def choose(call: Call, platform: str) -> Kernel | None:
+    """The first enabled kernel that takes this call on this platform."""
+    for k in _by_op.get(call.op.name, ()):
+        if k.platform == platform and k.name not in _off and k.accepts(call) and k.ready():
+            return k
+    return None
+
+
+def run(call: Call, arrays: list[Any], platform: str) -> Any:
+    """Lower a call into a program for `platform`, by a kernel where one applies."""
+    jax = jax_door.jax()
+    k = choose(call, platform)
+    if k is None:
+        return call.run(jax.numpy, arrays)
+    uses[k.name] += 1
+    return k.lower(jax, call, *call.cast(jax.numpy, arrays))
+
+
+def names() -> list[str]:
+    """Every registered kernel's name."""
+    return sorted({k.name for ks in _by_op.values() for k in ks})
+
+
+def _known(name: str) -> str:
+    if name not in names():
+        raise InvalidArgument(f"no kernel named {name!r}. Known: {', '.join(names())}")
+    return name
+
+
+def disable(name: str) -> None:
+    """Use the plain lowering instead, in programs compiled from now on."""
+    _off.add(_known(name))
+
+
+def enable(name: str) -> None:
+    _off.discard(_known(name))
+
+
+@contextmanager
+def disabled(*switched: str) -> Iterator[None]:
+    """Without these kernels inside the block (all of them if none is named)."""
+    chosen = set(switched) or set(names())
+    before = set(_off)
+    _off.update(chosen)
+    try:
+        yield
+    finally:
+        _off.clear()
+        _off.update(before)
+
+
+def settings() -> tuple[str, ...]:
+    """What is switched off; part of a program's key."""
+    return tuple(sorted(_off))

@@ -1,0 +1,113 @@
+"""Native CPU kernels (C++ through XLA's FFI), built once per machine.
+
+The library is compiled with the machine's own instruction set when a C++ compiler is there, kept in
+the cache folder, and keyed by sources, compiler, CPU and jaxlib. Without a compiler the plain
+lowerings are used. `BIREME_NATIVE=0` turns it off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from bireme.core import config, jax_door
+
+SOURCES = ("conv.cc",)
+HANDLERS = ("bireme_conv_forward", "bireme_conv_input_grad", "bireme_conv_weight_grad")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-w")
+
+_here = Path(__file__).parent
+_lock = threading.Lock()
+_library: ctypes.CDLL | None = None
+_failed = False
+
+
+def compiler() -> str | None:
+    """The C++ compiler, if there is one."""
+    return next((c for c in (os.environ.get("CXX"), "g++", "c++", "clang++") if c and shutil.which(c)), None)
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next((line for line in f if line.startswith("flags")), platform.processor())
+    except OSError:
+        return platform.processor()
+
+
+def library_path() -> Path:
+    """Where the library for these sources, this compiler and this machine is kept."""
+    import jaxlib
+
+    digest = hashlib.sha256()
+    for name in sorted(p.name for p in _here.iterdir() if p.suffix in (".cc", ".h")):
+        digest.update((_here / name).read_bytes())
+    for part in (*_FLAGS, str(compiler()), _cpu(), jaxlib.__version__):
+        digest.update(part.encode())
+    return Path(config.cache_dir) / "native" / f"bireme_kernels_{digest.hexdigest()[:20]}.so"
+
+
+def build(path: Path) -> None:
+    """Compile the sources into `path`, atomically."""
+    jax = jax_door.jax()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".so")
+    os.close(handle)
+    try:
+        command = [
+            str(compiler()), *_FLAGS, f"-I{jax.ffi.include_dir()}",
+            *(str(_here / s) for s in SOURCES), "-o", temporary,
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def load() -> ctypes.CDLL | None:
+    """The library with its handlers registered, built on first need; None where it cannot be."""
+    global _library, _failed
+    if _library is not None or _failed:
+        return _library
+    with _lock:
+        if _library is not None or _failed:
+            return _library
+        if os.environ.get("BIREME_NATIVE", "1") == "0" or compiler() is None or config.forked:
+            _failed = True
+            return None
+        try:
+            path = library_path()
+            if not path.exists():
+                build(path)
+            _library = _register(ctypes.CDLL(str(path)))
+        except (OSError, subprocess.SubprocessError, AttributeError) as e:
+            detail = getattr(e, "stderr", None) or str(e)
+            warnings.warn(
+                f"the native CPU kernels could not be built, plain ones are used: {detail[:400]}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            _failed = True
+    return _library
+
+
+def _register(library: Any) -> Any:
+    jax = jax_door.jax()
+    for name in HANDLERS:
+        capsule = jax.ffi.pycapsule(getattr(library, name))
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    return library
+
+
+def available() -> bool:
+    return load() is not None

@@ -1,0 +1,409 @@
+// Float32 convolution of channels-last images, and its two gradients, as XLA FFI handlers.
+//
+// All three are sums over "taps". A tap is an offset into the (zero-padded) source image together
+// with the run of consecutive floats read there; for a plain convolution one kernel row is one
+// tap, because columns and channels lie side by side. A tile of kTall output pixels by
+// kWide * kLanes output channels stays in registers while the taps are walked.
+
+#include <algorithm>
+#include <vector>
+
+#include "parallel.h"
+#include "vectors.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace bireme {
+namespace {
+
+struct Tap {
+  int64_t source;  // offset of the run in the padded image, from a pixel's base
+  int64_t weight;  // row of the packed weights at which the run starts
+};
+
+struct Shape {
+  int64_t batch, height, width, channels;
+  int64_t pixels() const { return height * width; }
+  int64_t image() const { return height * width * channels; }
+};
+
+// out[r][0..kWide*kLanes) (+)= sum over taps, run: source[base[r] + tap + i] * weights[row + i].
+template <int R, int W>
+void Tile(const float* source, const int64_t* base, const Tap* taps, int64_t tap_count,
+          int64_t run_begin, int64_t run_end, const float* weights, float* const* out,
+          int64_t live, bool accumulate) {
+  constexpr int kBlock = W * kLanes;
+  Vec acc[R][W];
+  for (int r = 0; r < R; ++r)
+    for (int w = 0; w < W; ++w) acc[r][w] = Vec{};
+  for (int64_t t = 0; t < tap_count; ++t) {
+    const float* rows[R];
+    for (int r = 0; r < R; ++r) rows[r] = source + base[r] + taps[t].source;
+    const float* panel = weights + (taps[t].weight + run_begin) * kBlock;
+    for (int64_t i = run_begin; i < run_end; ++i, panel += kBlock) {
+      Vec b[W];
+      for (int w = 0; w < W; ++w) b[w] = Load(panel + w * kLanes);
+      for (int r = 0; r < R; ++r) {
+        const Vec a = Splat(rows[r][i]);
+        for (int w = 0; w < W; ++w) acc[r][w] += a * b[w];
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    if (live == kBlock) {
+      for (int w = 0; w < W; ++w) {
+        float* p = out[r] + w * kLanes;
+        Store(p, accumulate ? Load(p) + acc[r][w] : acc[r][w]);
+      }
+    } else {
+      float spill[kBlock];
+      for (int w = 0; w < W; ++w) Store(spill + w * kLanes, acc[r][w]);
+      for (int64_t c = 0; c < live; ++c) out[r][c] = accumulate ? out[r][c] + spill[c] : spill[c];
+    }
+  }
+}
+
+template <int W>
+void TileRows(int rows, const float* source, const int64_t* base, const Tap* taps,
+              int64_t tap_count, int64_t begin, int64_t end, const float* weights,
+              float* const* out, int64_t live, bool accumulate) {
+  switch (rows) {
+    case 1: return Tile<1, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
+    case 2: return Tile<2, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
+    case 3: return Tile<3, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
+    case 4: return Tile<4, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
+    case 5: return Tile<5, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
+    default: return Tile<6, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
+  }
+}
+
+// Where the pixels of a class of output pixels are, and which taps they sum.
+struct PixelClass {
+  std::vector<int64_t> base;    // offset of each pixel in the padded source
+  std::vector<int64_t> target;  // offset of each pixel in the output image
+  std::vector<Tap> taps;
+};
+
+// Channels of one image, with zeros around it (and, for a transposed step, nothing between).
+void PadImage(const float* image, Shape s, int64_t top, int64_t left, int64_t padded_height,
+              int64_t padded_width, float* out) {
+  std::memset(out, 0, sizeof(float) * padded_height * padded_width * s.channels);
+  for (int64_t y = 0; y < s.height; ++y) {
+    const int64_t to = y + top;
+    if (to < 0 || to >= padded_height) continue;
+    const int64_t from_x = std::max<int64_t>(0, -left);
+    const int64_t until_x = std::min(s.width, padded_width - left);
+    if (until_x <= from_x) continue;
+    std::memcpy(out + (to * padded_width + left + from_x) * s.channels,
+                image + (y * s.width + from_x) * s.channels,
+                sizeof(float) * (until_x - from_x) * s.channels);
+  }
+}
+
+// The shared driver: every image of the batch, every block of output channels.
+void RunClasses(ffi::ThreadPool& pool, const float* source, Shape in, int64_t top, int64_t left,
+                int64_t padded_height, int64_t padded_width, const std::vector<PixelClass>& classes,
+                int64_t run, const float* packed, int64_t packed_rows, int wide, float* out,
+                Shape result) {
+  const int64_t block = wide * kLanes;
+  const int64_t blocks = CeilDiv(result.channels, block);
+  const int64_t padded_image = padded_height * padded_width * in.channels;
+  Buffer padded = Allocate(in.batch * padded_image + kLanes);
+  ParallelFor(pool, in.batch, [&](int64_t n) {
+    PadImage(source + n * in.image(), in, top, left, padded_height, padded_width,
+             padded.get() + n * padded_image);
+  });
+  // Work is cut into (block of channels) x (stretch of the whole batch's pixels). Within a job the
+  // reduction is walked in slices whose weights stay in the second-level cache.
+  const int64_t slice_rows = std::max<int64_t>(1, 128 * 1024 / block);
+  for (const PixelClass& c : classes) {
+    const int64_t per_image = c.base.size(), taps = c.taps.size();
+    const int64_t pixels = per_image * in.batch;
+    const int64_t stretch = kTall * 32, stretches = CeilDiv(pixels, stretch);
+    const int64_t step = taps == 0 ? run : std::max<int64_t>(1, std::min(run, slice_rows / taps));
+    ParallelFor(pool, blocks * stretches, [&](int64_t job) {
+      const int64_t b = job / stretches, first = job % stretches * stretch;
+      const int64_t last = std::min(pixels, first + stretch);
+      const float* weights = packed + b * packed_rows * block;
+      const int64_t live = std::min(block, result.channels - b * block);
+      int64_t bases[kTall];
+      float* targets[kTall];
+      for (int64_t begin = 0; begin < run; begin += step) {
+        const int64_t end = std::min(run, begin + step);
+        for (int64_t p = first; p < last; p += kTall) {
+          const int rows = static_cast<int>(std::min<int64_t>(kTall, last - p));
+          for (int r = 0; r < rows; ++r) {
+            const int64_t n = (p + r) / per_image, i = (p + r) % per_image;
+            bases[r] = n * padded_image + c.base[i];
+            targets[r] = out + n * result.image() + c.target[i] + b * block;
+          }
+          const bool more = begin > 0;
+          if (wide == kWide) {
+            TileRows<kWide>(rows, padded.get(), bases, c.taps.data(), taps, begin, end, weights,
+                            targets, live, more);
+          } else {
+            TileRows<1>(rows, padded.get(), bases, c.taps.data(), taps, begin, end, weights,
+                        targets, live, more);
+          }
+        }
+      }
+    });
+  }
+}
+
+int ChooseWidth(int64_t channels) { return channels > kLanes ? kWide : 1; }
+
+// OIHW weights into panels [block of targets][row][block], rows ordered (ky, kx, reduced).
+// `forward` reduces over input channels; otherwise over output channels, with the kernel flipped.
+Buffer Pack(ffi::ThreadPool& pool, const float* w, int64_t out_c, int64_t in_c, int64_t kh,
+            int64_t kw, bool forward, int wide) {
+  const int64_t block = wide * kLanes;
+  const int64_t targets = forward ? out_c : in_c;
+  const int64_t reduced = forward ? in_c : out_c;
+  const int64_t blocks = CeilDiv(targets, block);
+  const int64_t rows = kh * kw * reduced;
+  Buffer packed = Allocate(blocks * rows * block);
+  // Few enough rows at a time that the panel being written stays in the first-level cache.
+  const int64_t taps = kh * kw, chunk = std::max<int64_t>(1, 96 / taps);
+  const int64_t chunks = CeilDiv(reduced, chunk), per_job = CeilDiv(chunks, 8);
+  const int64_t jobs = CeilDiv(chunks, per_job);
+  ParallelFor(pool, blocks * jobs, [&](int64_t job) {
+    const int64_t b = job / jobs;
+    const int64_t live = std::min(block, targets - b * block);
+    float* panel = packed.get() + b * rows * block;
+    const int64_t from_chunk = job % jobs * per_job;
+    const int64_t until_chunk = std::min(chunks, from_chunk + per_job);
+    for (int64_t c = from_chunk; c < until_chunk; ++c) {
+      const int64_t first = c * chunk, last = std::min(reduced, first + chunk);
+      if (forward) {  // a target's kernels lie side by side: read them in order
+        for (int64_t t = 0; t < live; ++t)
+          for (int64_t r = first; r < last; ++r) {
+            const float* from = w + ((b * block + t) * in_c + r) * taps;
+            for (int64_t k = 0; k < taps; ++k) panel[(k * reduced + r) * block + t] = from[k];
+          }
+      } else {  // the targets of a kernel position lie `taps` apart
+        for (int64_t r = first; r < last; ++r)
+          for (int64_t k = 0; k < taps; ++k) {
+            const float* from = w + (r * in_c + b * block) * taps + k;
+            float* row = panel + ((taps - 1 - k) * reduced + r) * block;
+            for (int64_t t = 0; t < live; ++t) row[t] = from[t * taps];
+          }
+      }
+      for (int64_t k = 0; live < block && k < taps; ++k)
+        for (int64_t r = first; r < last; ++r)
+          std::memset(panel + (k * reduced + r) * block + live, 0, sizeof(float) * (block - live));
+    }
+  });
+  return packed;
+}
+
+ffi::Error Forward(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> w,
+                   ffi::ResultBuffer<ffi::F32> y, int64_t stride_h, int64_t stride_w, int64_t top,
+                   int64_t left, int64_t dil_h, int64_t dil_w) {
+  // Logical NCHW; the operands' layouts are channels-last.
+  auto xd = x.dimensions(), wd = w.dimensions(), yd = y->dimensions();
+  const Shape in{xd[0], xd[2], xd[3], xd[1]}, result{yd[0], yd[2], yd[3], yd[1]};
+  const int64_t kh = wd[2], kw = wd[3];
+  const int wide = ChooseWidth(result.channels);
+  Buffer packed = Pack(pool, w.typed_data(), wd[0], wd[1], kh, kw, true, wide);
+  const int64_t padded_h = std::max((result.height - 1) * stride_h + (kh - 1) * dil_h + 1, in.height + top);
+  const int64_t padded_w = std::max((result.width - 1) * stride_w + (kw - 1) * dil_w + 1, in.width + left);
+  PixelClass all;
+  for (int64_t oy = 0; oy < result.height; ++oy)
+    for (int64_t ox = 0; ox < result.width; ++ox) {
+      all.base.push_back((oy * stride_h * padded_w + ox * stride_w) * in.channels);
+      all.target.push_back((oy * result.width + ox) * result.channels);
+    }
+  int64_t run = in.channels;
+  if (dil_w == 1) {
+    run = kw * in.channels;
+    for (int64_t ky = 0; ky < kh; ++ky)
+      all.taps.push_back({ky * dil_h * padded_w * in.channels, ky * kw * in.channels});
+  } else {
+    for (int64_t ky = 0; ky < kh; ++ky)
+      for (int64_t kx = 0; kx < kw; ++kx)
+        all.taps.push_back({(ky * dil_h * padded_w + kx * dil_w) * in.channels,
+                            (ky * kw + kx) * in.channels});
+  }
+  RunClasses(pool, x.typed_data(), in, top, left, padded_h, padded_w, {all}, run, packed.get(),
+             kh * kw * in.channels, wide, y->typed_data(), result);
+  return ffi::Error::Success();
+}
+
+// The input's gradient: output pixels are grouped by which kernel positions reach them.
+ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buffer<ffi::F32> w,
+                         ffi::ResultBuffer<ffi::F32> dx, int64_t stride_h, int64_t stride_w,
+                         int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
+  auto gd = g.dimensions(), wd = w.dimensions(), xd = dx->dimensions();
+  const Shape in{gd[0], gd[2], gd[3], gd[1]}, result{xd[0], xd[2], xd[3], xd[1]};
+  const int64_t kh = wd[2], kw = wd[3];
+  const int wide = ChooseWidth(result.channels);
+  Buffer packed = Pack(pool, w.typed_data(), wd[0], wd[1], kh, kw, false, wide);
+  // Room for every position that a kernel element can ask for.
+  const int64_t reach_h = (kh - 1) * dil_h, reach_w = (kw - 1) * dil_w;
+  const int64_t pad_top = CeilDiv(reach_h, stride_h), pad_left = CeilDiv(reach_w, stride_w);
+  const int64_t padded_h = std::max((result.height - 1 + top) / stride_h + pad_top + 1, in.height + pad_top);
+  const int64_t padded_w = std::max((result.width - 1 + left) / stride_w + pad_left + 1, in.width + pad_left);
+  std::vector<PixelClass> classes(stride_h * stride_w);
+  for (int64_t iy = 0; iy < result.height; ++iy)
+    for (int64_t ix = 0; ix < result.width; ++ix) {
+      const int64_t py = iy + top, px = ix + left;
+      PixelClass& c = classes[(py % stride_h) * stride_w + px % stride_w];
+      c.base.push_back(((py / stride_h + pad_top) * padded_w + px / stride_w + pad_left) * in.channels);
+      c.target.push_back((iy * result.width + ix) * result.channels);
+    }
+  const bool plain = stride_w == 1 && dil_w == 1;
+  for (int64_t cy = 0; cy < stride_h; ++cy)
+    for (int64_t cx = 0; cx < stride_w; ++cx) {
+      PixelClass& c = classes[cy * stride_w + cx];
+      for (int64_t ky = kh - 1; ky >= 0; --ky) {
+        const int64_t dy = cy - ky * dil_h;
+        if (((dy % stride_h) + stride_h) % stride_h != 0) continue;
+        const int64_t row = (kh - 1 - ky) * kw;  // the packed kernel is flipped
+        if (plain) {
+          c.taps.push_back({(dy / stride_h * padded_w - (kw - 1)) * in.channels, row * in.channels});
+          continue;
+        }
+        for (int64_t kx = kw - 1; kx >= 0; --kx) {
+          const int64_t dxo = cx - kx * dil_w;
+          if (((dxo % stride_w) + stride_w) % stride_w != 0) continue;
+          c.taps.push_back({(dy / stride_h * padded_w + dxo / stride_w) * in.channels,
+                            (row + kw - 1 - kx) * in.channels});
+        }
+      }
+    }
+  const int64_t run = plain ? kw * in.channels : in.channels;
+  RunClasses(pool, g.typed_data(), in, pad_top, pad_left, padded_h, padded_w, classes, run,
+             packed.get(), kh * kw * in.channels, wide, dx->typed_data(), result);
+  return ffi::Error::Success();
+}
+
+// acc[R rows of the reduced run][block of output channels] over a chunk of pixels.
+template <int R, int W>
+void WeightTile(const float* source, const int64_t* base, const float* grad, const int64_t* at,
+                int64_t pixels, float* out, int64_t ld) {
+  Vec acc[R][W];
+  for (int r = 0; r < R; ++r)
+    for (int w = 0; w < W; ++w) acc[r][w] = Load(out + r * ld + w * kLanes);
+  for (int64_t p = 0; p < pixels; ++p) {
+    const float* a = source + base[p];
+    const float* g = grad + at[p];
+    Vec b[W];
+    for (int w = 0; w < W; ++w) b[w] = Load(g + w * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const Vec s = Splat(a[r]);
+      for (int w = 0; w < W; ++w) acc[r][w] += s * b[w];
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int w = 0; w < W; ++w) Store(out + r * ld + w * kLanes, acc[r][w]);
+}
+
+template <int W>
+void WeightRows(int rows, const float* source, const int64_t* base, const float* grad,
+                const int64_t* at, int64_t pixels, float* out, int64_t ld) {
+  switch (rows) {
+    case 1: return WeightTile<1, W>(source, base, grad, at, pixels, out, ld);
+    case 2: return WeightTile<2, W>(source, base, grad, at, pixels, out, ld);
+    case 3: return WeightTile<3, W>(source, base, grad, at, pixels, out, ld);
+    case 4: return WeightTile<4, W>(source, base, grad, at, pixels, out, ld);
+    case 5: return WeightTile<5, W>(source, base, grad, at, pixels, out, ld);
+    default: return WeightTile<6, W>(source, base, grad, at, pixels, out, ld);
+  }
+}
+
+ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> g,
+                          ffi::ResultBuffer<ffi::F32> dw, int64_t stride_h, int64_t stride_w,
+                          int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
+  auto xd = x.dimensions(), gd = g.dimensions(), wd = dw->dimensions();
+  const Shape in{xd[0], xd[2], xd[3], xd[1]}, grad{gd[0], gd[2], gd[3], gd[1]};
+  const int64_t out_c = wd[0], in_c = wd[1], kh = wd[2], kw = wd[3];
+  const int wide = ChooseWidth(out_c);
+  const int64_t block = wide * kLanes, blocks = CeilDiv(out_c, block);
+  const int64_t padded_h = std::max((grad.height - 1) * stride_h + (kh - 1) * dil_h + 1, in.height + top);
+  const int64_t padded_w = std::max((grad.width - 1) * stride_w + (kw - 1) * dil_w + 1, in.width + left);
+  const int64_t padded_image = padded_h * padded_w * in.channels;
+  Buffer padded = Allocate(in.batch * padded_image + kLanes);
+  // Gradients in panels of `block` channels, so that a pixel's block is one run of memory.
+  const int64_t pixels = grad.batch * grad.pixels();
+  Buffer panels = Allocate(blocks * pixels * block);
+  ParallelFor(pool, in.batch, [&](int64_t n) {
+    PadImage(x.typed_data() + n * in.image(), in, top, left, padded_h, padded_w,
+             padded.get() + n * padded_image);
+    for (int64_t p = n * grad.pixels(); p < (n + 1) * grad.pixels(); ++p)
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int64_t live = std::min(block, out_c - b * block);
+        float* to = panels.get() + (b * pixels + p) * block;
+        std::memcpy(to, g.typed_data() + p * out_c + b * block, sizeof(float) * live);
+        if (live < block) std::memset(to + live, 0, sizeof(float) * (block - live));
+      }
+  });
+  std::vector<int64_t> base(pixels), at(pixels);
+  for (int64_t p = 0; p < pixels; ++p) {
+    const int64_t n = p / grad.pixels(), oy = p % grad.pixels() / grad.width, ox = p % grad.width;
+    base[p] = n * padded_image + (oy * stride_h * padded_w + ox * stride_w) * in.channels;
+    at[p] = p * block;
+  }
+  const bool joined = dil_w == 1;
+  const int64_t taps = joined ? kh : kh * kw, run = joined ? kw * in_c : in_c;
+  const int64_t rows = kh * kw * in_c;
+  Buffer sums = Allocate(blocks * rows * block);
+  const int64_t strip = kTall * std::max<int64_t>(1, CeilDiv(run, kTall * 4));
+  const int64_t strips = CeilDiv(run, strip);
+  constexpr int64_t kChunk = 512;  // pixels whose gradients stay in the second-level cache
+  ParallelFor(pool, blocks * taps * strips, [&](int64_t job) {
+    const int64_t b = job / (taps * strips), t = job / strips % taps, s = job % strips;
+    const int64_t first = s * strip, last = std::min(run, first + strip);
+    const int64_t ky = joined ? t : t / kw, kx = joined ? 0 : t % kw;
+    const float* source = padded.get() + (ky * dil_h * padded_w + kx * dil_w) * in.channels;
+    float* out = sums.get() + (b * rows + t * run) * block;
+    std::memset(out + first * block, 0, sizeof(float) * (last - first) * block);
+    for (int64_t p = 0; p < pixels; p += kChunk) {
+      const int64_t count = std::min(kChunk, pixels - p);
+      for (int64_t i = first; i < last; i += kTall) {
+        const int height = static_cast<int>(std::min<int64_t>(kTall, last - i));
+        const float* grads = panels.get() + b * pixels * block;
+        if (wide == kWide) {
+          WeightRows<kWide>(height, source + i, base.data() + p, grads, at.data() + p, count, out + i * block, block);
+        } else {
+          WeightRows<1>(height, source + i, base.data() + p, grads, at.data() + p, count, out + i * block, block);
+        }
+      }
+    }
+  });
+  // Rows (ky, kx, in) of panels back to OIHW.
+  float* result = dw->typed_data();
+  ParallelFor(pool, CeilDiv(in_c, 8) * blocks, [&](int64_t job) {
+    const int64_t b = job % blocks, first = job / blocks * 8;
+    const int64_t last = std::min(in_c, first + 8), live = std::min(block, out_c - b * block);
+    for (int64_t o = 0; o < live; ++o)
+      for (int64_t i = first; i < last; ++i)
+        for (int64_t k = 0; k < kh * kw; ++k)
+          result[((b * block + o) * in_c + i) * kh * kw + k] =
+              sums.get()[(b * rows + k * in_c + i) * block + o];
+  });
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+#define BIREME_CONV_HANDLER(Name, Function)                                  \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(Name, Function,                              \
+                                ffi::Ffi::Bind()                             \
+                                    .Ctx<ffi::ThreadPool>()                  \
+                                    .Arg<ffi::Buffer<ffi::F32>>()            \
+                                    .Arg<ffi::Buffer<ffi::F32>>()            \
+                                    .Ret<ffi::Buffer<ffi::F32>>()            \
+                                    .Attr<int64_t>("stride_h")               \
+                                    .Attr<int64_t>("stride_w")               \
+                                    .Attr<int64_t>("top")                    \
+                                    .Attr<int64_t>("left")                   \
+                                    .Attr<int64_t>("dil_h")                  \
+                                    .Attr<int64_t>("dil_w"))
+
+BIREME_CONV_HANDLER(bireme_conv_forward, Forward);
+BIREME_CONV_HANDLER(bireme_conv_input_grad, InputGradient);
+BIREME_CONV_HANDLER(bireme_conv_weight_grad, WeightGradient);
+
+}  // namespace bireme
