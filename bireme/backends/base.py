@@ -27,5 +27,14 @@ class Backend(ABC):
     name: str
 
     @abstractmethod
-    def compile(self, graph: Graph, nodes: list[Node], donated: tuple[int, ...]) -> Executable:
-        """Compile `nodes` of `graph`; the inputs numbered `donated` may be overwritten."""
+    def compile(
+        self,
+        graph: Graph,
+        nodes: list[Node],
+        donated: tuple[int, ...],
+        shardings: tuple[Any, ...] | None = None,
+    ) -> Executable:
+        """Compile `nodes` of `graph`; the inputs numbered `donated` may be overwritten.
+
+        `shardings` says how each input is spread over devices, if any is.
+        """

@@ -31,7 +31,13 @@ class NumpyExecutable(Executable):
 class NumpyBackend(Backend):
     name = "numpy"
 
-    def compile(self, graph: Graph, nodes: list[Node], donated: tuple[int, ...]) -> Executable:
+    def compile(
+        self,
+        graph: Graph,
+        nodes: list[Node],
+        donated: tuple[int, ...],
+        shardings: tuple[Any, ...] | None = None,
+    ) -> Executable:
         return NumpyExecutable(graph, nodes, self)
 
     def run_call(self, call: Call, arrays: list[Any]) -> Any:

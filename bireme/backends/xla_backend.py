@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from bireme.backends.base import Backend, Executable
-from bireme.core import jax_door, place
+from bireme.core import jax_door, place, sharding
 from bireme.core.graph import Graph, Node
 
 
@@ -23,17 +23,30 @@ class XlaExecutable(Executable):
 class XlaBackend(Backend):
     name = "xla"
 
-    def compile(self, graph: Graph, nodes: list[Node], donated: tuple[int, ...]) -> Executable:
+    def compile(
+        self,
+        graph: Graph,
+        nodes: list[Node],
+        donated: tuple[int, ...],
+        shardings: tuple[Any, ...] | None = None,
+    ) -> Executable:
         jax = jax_door.jax()
         jnp = jax.numpy
 
         def program(floats: Any, ints: Any, *inputs: Any) -> list[Any]:
             return graph.evaluate(inputs, floats, ints, lambda c, a: c.run(jnp, a), nodes)
 
+        # The partitioner carries the inputs' shardings through the program; numbers go to all.
+        given = (None,) * len(graph.inputs) if shardings is None else shardings
+        spread = next((s for s in given if s is not None), None)
+        everywhere = None if spread is None else sharding.replicated(spread)
         specs = [
-            jax.ShapeDtypeStruct((graph.n_floats,), jnp.float64),
-            jax.ShapeDtypeStruct((graph.n_ints,), jnp.int64),
-            *(jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in graph.inputs),
+            jax.ShapeDtypeStruct((graph.n_floats,), jnp.float64, sharding=everywhere),
+            jax.ShapeDtypeStruct((graph.n_ints,), jnp.int64, sharding=everywhere),
+            *(
+                jax.ShapeDtypeStruct(t.shape, t.dtype.numpy, sharding=s)
+                for t, s in zip(graph.inputs, given, strict=True)
+            ),
         ]
         device = place.default_place().device()
         with jax.default_device(device), warnings.catch_warnings():
@@ -42,4 +55,4 @@ class XlaBackend(Backend):
                 program, donate_argnums=tuple(i + 2 for i in donated), keep_unused=True
             )
             compiled = jitted.lower(*specs).compile()
-        return XlaExecutable(compiled, device)
+        return XlaExecutable(compiled, device if everywhere is None else everywhere)

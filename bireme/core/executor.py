@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends import get_backend
-from bireme.core import config, place, stats
+from bireme.core import config, place, sharding, stats
 from bireme.core.errors import ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
 from bireme.core.trace import Trace, Value, set_runner
@@ -27,13 +27,20 @@ from bireme.core.trace import Trace, Value, set_runner
 class Program:
     """One distinct trace: its graph and, once it pays, its executable."""
 
-    __slots__ = ("donated", "executable", "failed", "future", "graph", "hits", "nodes", "outputs")
+    __slots__ = (
+        "donated", "executable", "failed", "future", "graph", "hits", "nodes", "outputs",
+        "shardings", "size",
+    )  # fmt: skip
 
-    def __init__(self, graph: Graph, donated: tuple[int, ...]):
+    def __init__(
+        self, graph: Graph, donated: tuple[int, ...], shardings: tuple[Any, ...] | None = None
+    ):
         self.graph = graph
         self.nodes = graph.needed()
+        self.size = sum([n.call.op.size for n in self.nodes])
         self.outputs = graph.outputs
         self.donated = donated
+        self.shardings = shardings
         self.hits = 0
         self.executable: Any = None
         self.future: Future[Any] | None = None
@@ -61,6 +68,8 @@ def run(trace: Trace) -> None:
     """Execute a finished trace and give its live values their buffers."""
     with trace.lock:
         values, leaves = trace.values, trace.leaves
+        if config.sharded:
+            sharding.align(leaves)
         live = bytes([c > _ONLY_TRACE for c in map(getrefcount, values)])
         buffers = [v.buf for v in leaves]
         free = bytes(
@@ -70,11 +79,13 @@ def run(trace: Trace) -> None:
             ]
         )
         key = (tuple(trace.code), live, free, place.default_place())
+        placed = None
         if config.sharded:
-            key = (*key, tuple([getattr(b, "sharding", None) for b in buffers]))
+            placed = sharding.shardings(buffers)
+            key = (*key, placed)
         program = _programs.get(key)
         if program is None:
-            program = _new_program(key, trace, live, free)
+            program = _new_program(key, trace, live, free, placed)
         if not program.outputs:
             trace.values, trace.leaves = [], []
             return
@@ -95,11 +106,13 @@ def run(trace: Trace) -> None:
                 trace.values, trace.leaves = [], []
 
 
-def _new_program(key: Any, trace: Trace, live: bytes, free: bytes) -> Program:
+def _new_program(
+    key: Any, trace: Trace, live: bytes, free: bytes, placed: tuple[Any, ...] | None
+) -> Program:
     inputs = [v.aval for v in trace.leaves]
     outputs = [i for i, alive in enumerate(live) if alive]
     graph = Graph.from_code(trace.code, inputs, outputs)
-    program = Program(graph, _donations(graph, free))
+    program = Program(graph, _donations(graph, free), placed)
     with _programs_lock:
         _programs[key] = program
         while len(_programs) > config.max_programs:
@@ -183,7 +196,7 @@ def _consider_compiling(program: Program) -> None:
         return
     immediate = mode == "always" or config.sharded or not place.default_place().is_cpu_place()
     # A tiny trace is as fast in NumPy; a big one is worth compiling the second time it is seen.
-    if not immediate and (program.hits < 2 or program.hits * len(program.nodes) < 16):
+    if not immediate and (program.hits < 2 or program.hits * program.size < 16):
         return
     job = stats.CompileJob(program.graph, user_line())
     if mode == "auto" and not immediate:
@@ -194,7 +207,9 @@ def _consider_compiling(program: Program) -> None:
 
 def _compile(program: Program, job: stats.CompileJob) -> Any:
     with job:
-        return get_backend("xla").compile(program.graph, program.nodes, program.donated)
+        return get_backend("xla").compile(
+            program.graph, program.nodes, program.donated, program.shardings
+        )
 
 
 def _take_over(program: Program) -> None:

@@ -126,6 +126,8 @@ class Call:
 class Op:
     """A named operation; see the module's docstring."""
 
+    size = 1  # how many operations this is worth when the executor weighs a compilation
+
     def __init__(
         self,
         name: str,

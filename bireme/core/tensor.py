@@ -378,6 +378,27 @@ class Tensor:
         sharding = getattr(self._value.buf, "sharding", None)
         return sharding is not None and len(sharding.device_set) > 1
 
+    @property
+    def process_mesh(self) -> Any:
+        """The mesh that this tensor is laid out over, or None."""
+        layout = self._layout_over_devices()
+        return None if layout is None else layout[0]
+
+    @property
+    def placements(self) -> Any:
+        """One placement per dimension of `process_mesh`, or None."""
+        layout = self._layout_over_devices()
+        return None if layout is None else layout[1]
+
+    def _layout_over_devices(self) -> Any:
+        from bireme.core import config
+
+        if not config.sharded:
+            return None
+        from bireme.distributed.dtensor import layout_of
+
+        return layout_of(self)
+
     def _is_initialized(self) -> bool:
         return True
 

@@ -1,0 +1,62 @@
+"""Buffers that are spread over several devices, as the executor sees them.
+
+Only used once something was sharded (`config.sharded`). All inputs of one program must lie on
+the same devices, so what lies on one device only is copied to all of them first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core import jax_door
+from bireme.core.trace import Value
+
+
+def is_spread(buf: Any) -> bool:
+    sharding = getattr(buf, "sharding", None)
+    return sharding is not None and len(sharding.device_set) > 1
+
+
+def align(leaves: list[Value]) -> None:
+    """Put every leaf on the devices of the first one that is on several."""
+    for leaf in leaves:
+        if is_spread(leaf.buf):
+            break
+    else:
+        return
+    everywhere = replicated(leaf.buf.sharding)
+    jax = jax_door.jax()
+    for other in leaves:
+        if not is_spread(other.buf):
+            other.buf = jax.device_put(other.buf, everywhere)
+
+
+def replicated(like: Any) -> Any:
+    """The sharding that keeps a whole copy on each device of `like`."""
+    sharding = jax_door.jax().sharding
+    mesh = getattr(like, "mesh", None)
+    if mesh is None:
+        devices = sorted(like.device_set, key=lambda d: d.id)
+        mesh = sharding.Mesh(devices, ("devices",))
+    return sharding.NamedSharding(mesh, sharding.PartitionSpec())
+
+
+def shardings(buffers: list[Any]) -> tuple[Any, ...] | None:
+    """The sharding of each buffer, hashable; None if nothing is on several devices."""
+    found = tuple([_normal(b) for b in buffers])
+    return None if all(s is None for s in found) else found
+
+
+def _normal(buf: Any) -> Any:
+    """The buffer's sharding, written in one way: trailing None in its spec says nothing."""
+    if not is_spread(buf):
+        return None
+    sharding = buf.sharding
+    spec = getattr(sharding, "spec", None)
+    if spec is None:
+        return sharding
+    parts = list(spec)
+    while parts and parts[-1] is None:
+        parts.pop()
+    module = jax_door.jax().sharding
+    return module.NamedSharding(sharding.mesh, module.PartitionSpec(*parts))
