@@ -18,7 +18,7 @@ from bireme.core.aval import aval_of
 from bireme.core.dtype import DType
 from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
-from bireme.core.trace import Value, materialize
+from bireme.core.trace import Value, materialize, state
 
 _names = itertools.count()
 
@@ -39,6 +39,7 @@ class Tensor:
 
     # Class-level defaults keep construction at two assignments.
     _grad: Tensor | None = None
+    _grad_is_zero: bool = False  # cleared to zeros that nobody has read yet
     _view: Any = None
     _views: Any = None
     _name: str | None = None
@@ -246,6 +247,8 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
+        if self._grad is None and self._grad_is_zero:
+            self._grad = _zeros_like(self)
         return self._grad
 
     @grad.setter
@@ -260,13 +263,14 @@ class Tensor:
                     f"grad must have the tensor's shape {self.shape}. Received: {value.shape}"
                 )
         self._grad = value
+        self._grad_is_zero = False
 
     @property
     def gradient_(self) -> Any:
-        return None if self._grad is None else self._grad.numpy()
+        return None if self.grad is None else self.grad.numpy()
 
     def gradient(self) -> np.ndarray | None:
-        return None if self._grad is None else self._grad.numpy()
+        return None if self.grad is None else self.grad.numpy()
 
     def backward(self, grad_tensor: Tensor | None = None, retain_graph: bool = False, *,
                  dump_backward_graph_path: str | None = None) -> None:  # fmt: skip
@@ -279,10 +283,9 @@ class Tensor:
         autograd.run_backward([self], [grad_tensor], retain_graph, False)
 
     def clear_gradient(self, set_to_zero: bool = True) -> None:
-        if self._grad is not None and set_to_zero:
-            self._grad = _zeros_like(self._grad)
-        else:
-            self._grad = None
+        # Zeros are made when someone reads them; a training step never does.
+        self._grad_is_zero = set_to_zero and (self._grad is not None or self._grad_is_zero)
+        self._grad = None
 
     clear_grad = clear_gradient
 
@@ -346,21 +349,21 @@ class Tensor:
 
     def _put(self, value: Value) -> None:
         """Replace the contents outside autograd (optimizers, loading); views follow."""
-        from bireme.core import trace, views
-
         if self._view is None and not self._views:
-            trace.state.trace.wrote(self)
+            state.trace.wrote(self)
             old = self._value
             if old.__class__ is Value:
                 old.__class__ = autograd.Overwritten
             self._value = value
             return
-        mode = trace.state.trace
+        from bireme.core import views
+
+        mode = state.trace
         tape, mode.tape = mode.tape, False
         try:
             views.assign(self, Tensor(value, None), "set_value")
         finally:
-            trace.state.trace.tape = tape
+            state.trace.tape = tape
 
     def get_tensor(self) -> Tensor:
         return self
