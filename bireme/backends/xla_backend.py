@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from bireme.backends.base import Backend, Executable
-from bireme.core import jax_door, place, sharding
+from bireme.core import jax_door, kernels, place, sharding
 from bireme.core.graph import Graph, Node
+from bireme.kernels import install as install_kernels
 
 
 class XlaExecutable(Executable):
@@ -22,6 +22,9 @@ class XlaExecutable(Executable):
 
 class XlaBackend(Backend):
     name = "xla"
+
+    def __init__(self) -> None:
+        install_kernels()
 
     def compile(
         self,
@@ -49,10 +52,12 @@ class XlaBackend(Backend):
             ),
         ]
         device = place.default_place().device()
-        with jax.default_device(device), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        # The partitioner cannot look into a kernel, so sharded programs use plain lowerings.
+        platform = device.platform if everywhere is None else "none"
+        with jax.default_device(device), kernels.lowering_for(platform):
             jitted = jax.jit(
                 program, donate_argnums=tuple(i + 2 for i in donated), keep_unused=True
             )
-            compiled = jitted.lower(*specs).compile()
+            lowered = jitted.lower(*specs)
+        compiled = lowered.compile()
         return XlaExecutable(compiled, device if everywhere is None else everywhere)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends import get_backend
-from bireme.core import config, place, sharding, stats
+from bireme.core import config, kernels, place, sharding, stats
 from bireme.core.errors import ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
 from bireme.core.trace import Trace, Value, set_runner
@@ -78,7 +78,7 @@ def run(trace: Trace) -> None:
                 for v, b in zip(map(getrefcount, leaves), map(getrefcount, buffers), strict=True)
             ]
         )
-        key = (tuple(trace.code), live, free, place.default_place())
+        key = (tuple(trace.code), live, free, place.default_place(), kernels.settings())
         placed = None
         if config.sharded:
             placed = sharding.shardings(buffers)

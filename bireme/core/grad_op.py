@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.core import jax_door
 from bireme.core.aval import Aval
-from bireme.core.op import Call, Op
+from bireme.core.op import Call, Op, lowering
 
 
 class GradOp(Op):
@@ -36,9 +36,7 @@ class GradOp(Op):
     def call_for(self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]) -> Call:
         """The Call that differentiates `forward` by its flat inputs `needs`."""
         grads = [o if p else None for o, p in zip(forward.outs, present, strict=True)]
-        saved = [
-            forward.types[i] if i >= 0 else forward.outs[-1 - i] for i in forward.saved_at
-        ]
+        saved = [forward.types[i] if i >= 0 else forward.outs[-1 - i] for i in forward.saved_at]
         groups = {"out": len(forward.outs)}
         for name, n in zip(forward.op.inputs, forward.layout, strict=True):
             groups[name.lstrip("*")] = abs(n)
@@ -64,15 +62,15 @@ class GradOp(Op):
         else:
             outs = [saved.get(-1 - i) for i in range(len(forward.outs))]
             results = self._by_rule(xp, forward, grads, flat, outs, needs)
-        return tuple(
-            _fit(xp, g, forward.types[i]) for g, i in zip(results, needs, strict=True)
-        )
+        return tuple(_fit(xp, g, forward.types[i]) for g, i in zip(results, needs, strict=True))
 
     def _by_rule(
         self, xp: Any, forward: Call, grads: Sequence[Any], flat: list[Any], outs: list[Any],
         needs: tuple[int, ...],
     ) -> list[Any]:  # fmt: skip
-        grads = [_zeros(xp, o) if g is None else g for g, o in zip(grads, forward.outs, strict=True)]
+        grads = [
+            _zeros(xp, o) if g is None else g for g, o in zip(grads, forward.outs, strict=True)
+        ]
         by_name = dict(
             zip((n.lstrip("*") for n in forward.op.inputs), forward.group(flat), strict=True)
         )
@@ -112,7 +110,11 @@ def _derived(
         outs = [out] if forward.single else list(out)
         return [outs[i] for i in wanted]
 
-    primals, pull = jax.vjp(evaluate, *[flat[i] for i in needs])
+    choose, lowering.choose = lowering.choose, None  # kernels have no derivative of their own
+    try:
+        primals, pull = jax.vjp(evaluate, *[flat[i] for i in needs])
+    finally:
+        lowering.choose = choose
     # jax.vjp pulls back without conjugation; Paddle's gradient of a real loss by a complex
     # variable is the conjugate, so conjugate on the way in and out.
     cotangents = [
@@ -133,7 +135,7 @@ def _fit(xp: Any, grad: Any, to: Any) -> Any:
         extra = grad.ndim - to.ndim
         axes = list(range(extra))
         for i, d in enumerate(to.shape):
-            if type(d) is int and d == 1 and not (grad.shape[i + extra] is d):
+            if type(d) is int and d == 1 and grad.shape[i + extra] is not d:
                 if not (type(grad.shape[i + extra]) is int and grad.shape[i + extra] == 1):
                     axes.append(i + extra)
         if extra >= 0 and axes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from bireme.core import config
@@ -29,6 +30,9 @@ def jax() -> Any:
                 module = importlib.import_module("jax")
                 importlib.import_module("jax.numpy")
                 module.config.update("jax_enable_x64", True)
+                # Donations are matched to results by type; what a partitioner cannot use is
+                # no news to the user.
+                warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
                 if config.cache_dir and not config.forked:
                     folder = os.path.join(config.cache_dir, "xla")
                     module.config.update("jax_compilation_cache_dir", folder)

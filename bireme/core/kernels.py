@@ -3,7 +3,7 @@
 A kernel replaces an op's plain lowering (or its gradient's) in compiled programs where it applies:
 
     @kernel("conv2d", name="native_conv", platform="cpu", accepts=lambda call: ...)
-    def _(jax, call, *arrays): ...
+    def _(call, x, weight, bias): ...
 
 The plain composition stays the oracle, the fallback, and what derivatives of derivatives use.
 Kernels are switched by name (`BIREME_KERNELS_OFF=native_conv` or `disable("native_conv")`).
@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument
-from bireme.core.op import Call
+from bireme.core.op import Call, lowering
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,22 @@ def choose(call: Call, platform: str) -> Kernel | None:
     return None
 
 
-def run(call: Call, arrays: list[Any], platform: str) -> Any:
-    """Lower a call into a program for `platform`, by a kernel where one applies."""
-    jax = jax_door.jax()
-    k = choose(call, platform)
-    if k is None:
-        return call.run(jax.numpy, arrays)
-    uses[k.name] += 1
-    return k.lower(jax, call, *call.cast(jax.numpy, arrays))
+@contextmanager
+def lowering_for(platform: str) -> Iterator[None]:
+    """Inside the block, calls that are lowered use the kernels of `platform`."""
+
+    def pick(call: Call) -> Callable[..., Any] | None:
+        k = choose(call, platform)
+        if k is None:
+            return None
+        uses[k.name] += 1
+        return k.lower
+
+    before, lowering.choose = lowering.choose, pick
+    try:
+        yield
+    finally:
+        lowering.choose = before
 
 
 def names() -> list[str]:

@@ -40,6 +40,15 @@ OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to op
 TENSOR_TYPES: set[type] = set()  # Tensor and its subclasses, filled by tensor.py
 
 InputType = Aval | NumberType | None
+
+
+class _Lowering(threading.local):
+    """While a program is lowered: what picks a fast kernel for a Call (see kernels.py)."""
+
+    choose: Callable[[Call], Callable[..., Any] | None] | None = None
+
+
+lowering = _Lowering()
 _ID_LOCK = threading.Lock()
 
 
@@ -94,6 +103,10 @@ class Call:
 
     def run(self, xp: Any, arrays: Sequence[Any]) -> Any:
         """Evaluate on NumPy arrays or JAX tracers; numbers arrive as 0-d arrays."""
+        if lowering.choose is not None and xp is not np:
+            kernel = lowering.choose(self)
+            if kernel is not None:
+                return kernel(self, *self.cast(xp, arrays))
         return self.op.lower(xp, self, self.cast(xp, arrays))
 
     def group(self, flat: Sequence[Any]) -> list[Any]:

@@ -1,1 +1,13 @@
 """Kernels that replace plain lowerings where they are faster. See `bireme.core.kernels`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+MODULES = ("cpu_conv",)
+
+
+def install() -> None:
+    """Register every kernel of this package; called once, before the first compilation."""
+    for name in MODULES:
+        import_module(f"bireme.kernels.{name}")

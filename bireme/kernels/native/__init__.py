@@ -33,7 +33,9 @@ _failed = False
 
 def compiler() -> str | None:
     """The C++ compiler, if there is one."""
-    return next((c for c in (os.environ.get("CXX"), "g++", "c++", "clang++") if c and shutil.which(c)), None)
+    return next(
+        (c for c in (os.environ.get("CXX"), "g++", "c++", "clang++") if c and shutil.which(c)), None
+    )
 
 
 def _cpu() -> str:
