@@ -15,8 +15,8 @@ FUNCTIONAL = (
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.
 FAMILIES = (
     "creation", "math_unary", "math", "special", "logic", "reduction", "scan", "statistics",
-    "linalg", "search", "manipulation", "joining", "slicing", "rearrange", "indexing", "random",
-    *FUNCTIONAL,
+    "linalg", "decomposition", "search", "manipulation", "joining", "slicing", "rearrange",
+    "indexing", "distance", "random", *FUNCTIONAL,
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}

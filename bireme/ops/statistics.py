@@ -58,11 +58,6 @@ def _median_vjp(xp: Any, grad: Any, x: Any, axis: Any, keepdim: bool, skip_nan: 
     return (xp.where(at, share, xp.zeros_like(share)),)
 
 
-def _check_not_empty(x: Any, **_: Any) -> None:
-    if type(x.size) is int and x.size == 0:
-        raise ShapeMismatch("the median of no elements is not defined")
-
-
 @op(name="median", vjp=_median_vjp, infer=_reduced)
 def _median(xp, x, axis=None, keepdim=False, skip_nan=False):
     """The mean of the two middle elements."""
@@ -186,4 +181,143 @@ def nanquantile(
     return _quantiles(x, q, axis, keepdim, interpolation, True, "nanquantile")
 
 
-__all__ = ["median", "nanmedian", "nanquantile", "quantile"]
+# --- counting into bins -----------------------------------------------------------------------
+
+
+def _bins(x: Tensor, bins: int, low: float, high: float, name: str) -> tuple[float, float]:
+    """The range of a histogram: that of the data where it is not given."""
+    if bins < 1:
+        raise InvalidArgument(f"[{name}] bins must be at least 1. Received: {bins}")
+    if low > high:
+        raise InvalidArgument(f"[{name}] max must not be below min. Received: {low} and {high}")
+    if low == high == 0:
+        array = x.numpy()
+        low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    return (low - 0.5, high + 0.5) if low == high else (float(low), float(high))
+
+
+def histogram_bin_edges(
+    input: Tensor, bins: int = 100, min: float = 0.0, max: float = 0.0, name: str | None = None
+) -> Tensor:
+    """The edges of equal bins from min to max, or over the range of the data."""
+    low, high = _bins(input, bins, min, max, "histogram_bin_edges")
+    return constant(np.linspace(low, high, bins + 1).astype(dt.default_float().numpy))
+
+
+@op(name="histogram", inputs=("x", "low", "high", "weight"), differentiable=False)
+def _histogram(xp, x, low, high, weight=None, bins=100):
+    """How many elements (or how much weight) each of the equal bins gets."""
+    values = x.reshape((-1,)).astype(np.float64)
+    low, high = (xp.asarray(v).astype(np.float64) for v in (low, high))
+    place = xp.floor((values - low) / (high - low) * bins)
+    place = xp.where(values == high, bins - 1, place)
+    inside = (values >= low) & (values <= high)
+    index = xp.where(inside, place, bins).astype(np.int64)
+    if weight is None:
+        return xp.bincount(index, minlength=bins + 1)[:bins].astype(np.int64)
+    kept = xp.where(inside, weight.reshape((-1,)), 0)
+    return _weighted_count(xp, index, kept, bins + 1)[:bins].astype(weight.dtype)
+
+
+def _weighted_count(xp: Any, index: Any, weight: Any, length: int) -> Any:
+    if xp is np:
+        return np.bincount(index, weight, length)
+    return xp.bincount(index, weight, length=length)
+
+
+def histogram(
+    input: Tensor, bins: int = 100, min: float = 0.0, max: float = 0.0,
+    weight: Tensor | None = None, density: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """How many elements fall into each of `bins` equal bins from min to max."""
+    low, high = _bins(input, bins, min, max, "histogram")
+    counts = _histogram(input, low, high, weight, bins)
+    if not density:
+        return counts
+    from bireme.ops.math import multiply, over
+    from bireme.ops.reduction import _sum
+
+    counts = cast(counts, dt.default_float())
+    return over(counts, multiply(_sum(counts, None, False), (high - low) / bins))
+
+
+def bincount(
+    x: Tensor, weights: Tensor | None = None, minlength: int = 0, name: str | None = None
+) -> Tensor:
+    """How often each number from 0 to the largest occurs in x, or the sum of its weights."""
+    if not x.dtype.is_integer:
+        raise TypeMismatch(f"[bincount] takes integers. Received: {x.dtype.name}")
+    array = x.numpy()
+    if array.ndim != 1 or (array.size and array.min() < 0):
+        raise InvalidArgument(
+            f"[bincount] takes a vector of numbers that are not negative. Received: shape {x.shape}"
+        )
+    if weights is None:
+        return constant(np.bincount(array, minlength=minlength).astype(x.dtype.numpy))
+    counts = np.bincount(array, weights.numpy(), minlength)
+    return constant(counts.astype(weights.dtype.numpy))
+
+
+# --- covariance -------------------------------------------------------------------------------
+
+
+@op(name="cov", inputs=("x", "fweights", "aweights"), promote=None)
+def _cov(xp, x, fweights=None, aweights=None, rowvar=True, ddof=True):
+    """The covariance matrix of the variables in the rows (or columns) of x."""
+    rows = x if rowvar or x.ndim < 2 else x.T
+    rows = rows.reshape((1, -1)) if rows.ndim < 2 else rows
+    weight = None
+    if fweights is not None:
+        weight = fweights.astype(x.dtype)
+    if aweights is not None:
+        share = aweights.astype(x.dtype)
+        weight = share if weight is None else weight * share
+    if weight is None:
+        total: Any = rows.shape[1]
+        mean = xp.mean(rows, axis=1, keepdims=True)
+        factor = total - 1 if ddof else total
+    else:
+        total = xp.sum(weight)
+        mean = xp.sum(rows * weight, axis=1, keepdims=True) / total
+        if not ddof:
+            factor = total
+        elif aweights is None:
+            factor = total - 1
+        else:
+            factor = total - xp.sum(weight * aweights.astype(x.dtype)) / total
+    off = rows - mean
+    product = xp.matmul(off if weight is None else off * weight, xp.conj(off).T) / factor
+    return xp.squeeze(product).astype(x.dtype)
+
+
+def cov(
+    x: Tensor, rowvar: bool = True, ddof: bool = True, fweights: Tensor | None = None,
+    aweights: Tensor | None = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The covariance matrix of the variables in the rows (columns if not rowvar) of x."""
+    if x.ndim not in (1, 2):
+        raise ShapeMismatch(f"[cov] takes a vector or a matrix. Received: {x.shape}")
+    return _cov(x, fweights, aweights, rowvar, bool(ddof))
+
+
+def corrcoef(x: Tensor, rowvar: bool = True, name: str | None = None) -> Tensor:
+    """The correlation matrix of the variables in the rows (columns if not rowvar) of x."""
+    matrix = cov(x, rowvar)
+    if matrix.ndim == 0:
+        from bireme.ops.math import over
+
+        return over(matrix, matrix)
+    return _normalised(matrix)
+
+
+@op(name="corrcoef")
+def _normalised(xp, matrix):
+    """A covariance matrix divided by the standard deviations, within [-1, 1]."""
+    deviation = xp.sqrt(xp.diagonal(matrix))
+    return xp.clip(matrix / deviation[:, None] / deviation[None, :], -1, 1)
+
+
+__all__ = [
+    "bincount", "histogram", "histogram_bin_edges", "median", "nanmedian", "nanquantile",
+    "quantile",
+]  # fmt: skip

@@ -1,0 +1,526 @@
+"""Decompositions, inverses and what is computed from them.
+
+Both tiers call LAPACK-like routines of `xp.linalg`. Where NumPy would raise (a singular matrix)
+its results are NaN, as the compiled tier's are, so that a flush never fails on the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core import jax_door
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.op import op
+from bireme.core.tensor import Tensor, constant
+from bireme.ops.linalg import matmul
+from bireme.ops.math_unary import _real_dtype, conj_of
+
+
+def _check_matrices(x: Any, *_: Any, **__: Any) -> None:
+    if x.ndim < 2:
+        raise ShapeMismatch("takes a matrix, or a batch of them")
+    if not x.dtype.differentiable:
+        raise TypeMismatch("takes floating or complex numbers; cast with .astype('float32')")
+
+
+def _check_square(x: Any, *_: Any, **__: Any) -> None:
+    _check_matrices(x)
+    if x.shape[-1] != x.shape[-2]:
+        raise ShapeMismatch("takes square matrices: the last two dimensions must be equal")
+
+
+def _guarded(function: Callable[..., Any], x: np.ndarray, *rest: Any) -> Any:
+    """One matrix at a time where the batch as a whole fails; NaN for those that fail."""
+    try:
+        return function(x, *rest)
+    except np.linalg.LinAlgError:
+        pass
+    if x.ndim == 2:
+        eye = np.eye(*x.shape, dtype=x.dtype)
+        return _map(lambda a: np.full_like(a, np.nan), function(eye, *rest))
+    results = [_guarded(function, x[i], *[r[i] for r in rest]) for i in range(x.shape[0])]
+    if isinstance(results[0], tuple):
+        return tuple(np.stack(parts) for parts in zip(*results, strict=True))
+    return np.stack(results)
+
+
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
+
+
+def _run(xp: Any, function: Callable[..., Any], x: Any, *rest: Any) -> Any:
+    return _guarded(function, x, *rest) if xp is np else function(x, *rest)
+
+
+def _transposed(xp: Any, x: Any) -> Any:
+    return conj_of(xp, xp.swapaxes(x, -1, -2))
+
+
+# --- inverses and solutions -------------------------------------------------------------------
+
+
+def _inv_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
+    back = _transposed(xp, out)
+    return (-xp.matmul(xp.matmul(back, grad), back),)
+
+
+@op(vjp=_inv_vjp, check=_check_square, infer=lambda x: x)
+def inverse(xp, x):
+    """The inverse matrix; NaN where there is none."""
+    return _run(xp, xp.linalg.inv, x)
+
+
+inv = inverse
+
+
+def _solve_vjp(xp: Any, grad: Any, x: Any, out: Any) -> tuple[Any, Any]:
+    by_y = _run(xp, xp.linalg.solve, _transposed(xp, x), grad)
+    return -xp.matmul(by_y, _transposed(xp, out)), by_y
+
+
+def _check_solve(x: Any, y: Any) -> None:
+    _check_square(x)
+    if y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+        raise ShapeMismatch("y must have as many rows as x")
+
+
+def _solve_body(xp: Any, x: Any, y: Any) -> Any:
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x = xp.broadcast_to(x, (*batch, *x.shape[-2:]))
+    return _run(xp, xp.linalg.solve, x, xp.broadcast_to(y, (*batch, *y.shape[-2:])))
+
+
+@op(name="solve", vjp=_solve_vjp, promote="float_binary", check=_check_solve)
+def _solve(xp, x, y):
+    """The z with x @ z = y."""
+    return _solve_body(xp, x, y)
+
+
+def solve(x: Tensor, y: Tensor, left: bool = True, name: str | None = None) -> Tensor:
+    """The z with x @ z = y (z @ x = y if not `left`); y may be a vector."""
+    from bireme.ops.manipulation import matrix_transpose, squeeze, unsqueeze
+
+    if not left:
+        return matrix_transpose(solve(matrix_transpose(x), matrix_transpose(y)))
+    if y.ndim == 1:
+        return squeeze(_solve(x, unsqueeze(y, -1)), -1)
+    return _solve(x, y)
+
+
+@op(name="triangular_solve", promote="float_binary", check=_check_solve)
+def _triangular_solve(xp, x, y, upper=True, transpose=False, unitriangular=False):
+    """The z with x @ z = y for a triangular x."""
+    x = xp.triu(x) if upper else xp.tril(x)
+    if unitriangular:
+        eye = xp.eye(x.shape[-1], dtype=x.dtype)
+        x = x * (1 - eye) + eye
+    return _solve_body(xp, xp.swapaxes(x, -1, -2) if transpose else x, y)
+
+
+def triangular_solve(
+    x: Tensor, y: Tensor, upper: bool = True, transpose: bool = False,
+    unitriangular: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The z with x @ z = y, reading one triangle of x (its transpose with `transpose`)."""
+    return _triangular_solve(x, y, upper, transpose, unitriangular)
+
+
+@op(check=_check_square, name="cholesky", infer=lambda x, upper: x)
+def _cholesky(xp, x, upper=False):
+    """The triangular root of a positive definite matrix."""
+    lower = _run(xp, xp.linalg.cholesky, _transposed(xp, x) if upper else x)
+    return _transposed(xp, lower) if upper else lower
+
+
+def cholesky(x: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
+    """The triangular root of positive definite matrices: L @ L.T, or U.T @ U with `upper`."""
+    return _cholesky(x, upper)
+
+
+def cholesky_solve(x: Tensor, y: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
+    """The z with A @ z = x, where y is the Cholesky root of A."""
+    from bireme.ops.manipulation import matrix_transpose
+
+    lower = matrix_transpose(y) if upper else y
+    half = _triangular_solve(lower, x, False, False, False)
+    return _triangular_solve(lower, half, False, True, False)
+
+
+def cholesky_inverse(x: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
+    """The inverse of the matrix whose Cholesky root is x."""
+    from bireme.ops.creation import eye
+
+    return cholesky_solve(eye(x.shape[-1], dtype=x.dtype), x, upper)
+
+
+def _det_vjp(xp: Any, grad: Any, x: Any, out: Any) -> tuple[Any]:
+    inverse = _transposed(xp, _run(xp, xp.linalg.inv, x))
+    return ((grad * conj_of(xp, out))[..., None, None] * inverse,)
+
+
+@op(vjp=_det_vjp, check=_check_square, infer=lambda x: aval(x.shape[:-2], x.dtype))
+def det(xp, x):
+    """The determinant."""
+    return xp.linalg.det(x)
+
+
+def _slogdet_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    return (grad[1][..., None, None] * _transposed(xp, _run(xp, xp.linalg.inv, x)),)
+
+
+@op(name="slogdet", vjp=_slogdet_vjp, check=_check_square,
+    infer=lambda x: aval((2, *x.shape[:-2]), x.dtype))  # fmt: skip
+def slogdet(xp, x):
+    """The sign and the logarithm of the size of the determinant, stacked."""
+    sign, log = xp.linalg.slogdet(x)
+    return xp.stack([sign, log.astype(sign.dtype)])
+
+
+# --- eigenvalues and singular values ----------------------------------------------------------
+
+
+@op(name="svd", check=_check_matrices)
+def _svd(xp, x, full_matrices=False):
+    """(U, S, V transposed)."""
+    u, s, vh = _run(xp, lambda a: tuple(xp.linalg.svd(a, full_matrices=full_matrices)), x)
+    return u, s, vh
+
+
+def svd(
+    x: Tensor, full_matrices: bool = False, name: str | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(U, S, VH) with x = U @ diag(S) @ VH."""
+    return tuple(_svd(x, full_matrices))  # type: ignore[return-value]
+
+
+@op(check=_check_matrices)
+def svdvals(xp, x):
+    """The singular values, largest first."""
+    return _run(xp, lambda a: xp.linalg.svd(a, compute_uv=False), x)
+
+
+@op(name="qr", check=_check_matrices)
+def _qr(xp, x, mode="reduced"):
+    """(orthogonal, triangular)."""
+    q, r = xp.linalg.qr(x, mode=mode)
+    return q, r
+
+
+@op(name="qr_r", check=_check_matrices)
+def _qr_r(xp, x):
+    """The triangular factor alone."""
+    return xp.linalg.qr(x, mode="r")
+
+
+def qr(x: Tensor, mode: str = "reduced", name: str | None = None) -> Any:
+    """(Q, R) with x = Q @ R; mode "complete" for a square Q, "r" for R alone."""
+    if mode not in ("reduced", "complete", "r"):
+        raise InvalidArgument(f"[qr] mode must be 'reduced', 'complete' or 'r'. Received: {mode!r}")
+    return _qr_r(x) if mode == "r" else tuple(_qr(x, mode))
+
+
+def _hermitian(xp: Any, x: Any, uplo: str) -> Any:
+    """The matrix that one triangle of x stands for."""
+    half = xp.tril(x) if uplo == "L" else xp.triu(x)
+    strict = xp.tril(x, -1) if uplo == "L" else xp.triu(x, 1)
+    return half + _transposed(xp, strict)
+
+
+def _check_uplo(uplo: str, name: str) -> None:
+    if uplo not in ("L", "U"):
+        raise InvalidArgument(f"[{name}] UPLO must be 'L' or 'U'. Received: {uplo!r}")
+
+
+@op(name="eigh", check=_check_square,
+    infer=lambda x, uplo: (aval(x.shape[:-1], _real_dtype(x.dtype)), x))  # fmt: skip
+def _eigh(xp, x, uplo="L"):
+    """(eigenvalues, eigenvectors) of symmetric matrices."""
+    full = _hermitian(xp, x, uplo)
+    values, vectors = _run(xp, lambda a: tuple(xp.linalg.eigh(a)), full)
+    return values, vectors
+
+
+def eigh(x: Tensor, UPLO: str = "L", name: str | None = None) -> tuple[Tensor, Tensor]:
+    """(eigenvalues, eigenvectors) of symmetric matrices, of which one triangle is read."""
+    _check_uplo(UPLO, "eigh")
+    return tuple(_eigh(x, UPLO))  # type: ignore[return-value]
+
+
+def eigvalsh(x: Tensor, UPLO: str = "L", name: str | None = None) -> Tensor:
+    """The eigenvalues of symmetric matrices, smallest first."""
+    _check_uplo(UPLO, "eigvalsh")
+    return _eigh(x, UPLO)[0]
+
+
+def _complex_of(d: dt.DType) -> dt.DType:
+    return dt.complex128 if d in (dt.float64, dt.complex128) else dt.complex64
+
+
+@op(name="eig", check=_check_square,
+    infer=lambda x: (aval(x.shape[:-1], _complex_of(x.dtype)),
+                     aval(x.shape, _complex_of(x.dtype))))  # fmt: skip
+def _eig(xp, x):
+    """(eigenvalues, eigenvectors) of any square matrices."""
+    values, vectors = xp.linalg.eig(x)
+    to = _complex_of(dt.as_dtype(x.dtype)).numpy
+    return values.astype(to), vectors.astype(to)
+
+
+def eig(x: Tensor, name: str | None = None) -> tuple[Tensor, Tensor]:
+    """(eigenvalues, eigenvectors) of any square matrices, as complex numbers."""
+    return tuple(_eig(x))  # type: ignore[return-value]
+
+
+def eigvals(x: Tensor, name: str | None = None) -> Tensor:
+    """The eigenvalues of any square matrices, as complex numbers."""
+    return _eig(x)[0]
+
+
+# --- built on the above -----------------------------------------------------------------------
+
+
+@op(name="pinv", inputs=("x", "rcond"), check=_check_matrices)
+def _pinv(xp, x, rcond=1e-15, hermitian=False):
+    """The pseudo-inverse."""
+    limit = xp.asarray(rcond)
+    if hermitian:
+        values, vectors = xp.linalg.eigh(_hermitian(xp, x, "L"))
+        size = xp.abs(values)
+        keep = size > limit * xp.max(size, axis=-1, keepdims=True)
+        turned = xp.where(keep, 1 / xp.where(keep, values, 1), 0).astype(x.dtype)
+        return xp.matmul(vectors * turned[..., None, :], _transposed(xp, vectors))
+    u, s, vh = xp.linalg.svd(x, full_matrices=False)
+    keep = s > limit * xp.max(s, axis=-1, keepdims=True)
+    turned = xp.where(keep, 1 / xp.where(keep, s, 1), 0).astype(x.dtype)
+    return xp.matmul(_transposed(xp, vh) * turned[..., None, :], _transposed(xp, u))
+
+
+def pinv(
+    x: Tensor, rcond: float = 1e-15, hermitian: bool = False, name: str | None = None
+) -> Tensor:
+    """The pseudo-inverse; singular values below rcond times the largest count as zero."""
+    return _pinv(x, rcond, hermitian)
+
+
+def matrix_power(x: Tensor, n: int, name: str | None = None) -> Tensor:
+    """The matrix multiplied n times by itself; a negative n takes the inverse first."""
+    if not isinstance(n, int):
+        raise TypeMismatch(f"[matrix_power] n must be an integer. Received: {n!r}")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeMismatch(f"[matrix_power] takes square matrices. Received: {x.shape}")
+    if n == 0:
+        from bireme.ops.creation import eye, zeros_like
+        from bireme.ops.math import plus
+
+        return plus(zeros_like(x), eye(x.shape[-1], dtype=x.dtype))
+    base = inverse(x) if n < 0 else x
+    n = abs(n)
+    result = None
+    while n:
+        if n & 1:
+            result = base if result is None else matmul(result, base)
+        n >>= 1
+        if n:
+            base = matmul(base, base)
+    assert result is not None  # noqa: S101 (n is not zero here)
+    return result
+
+
+@op(name="matrix_rank", inputs=("x", "tol", "rtol"), check=_check_matrices, differentiable=False,
+    infer=lambda x, tol, rtol, hermitian: aval(x.shape[:-2], dt.int64))  # fmt: skip
+def _matrix_rank(xp, x, tol=None, rtol=None, hermitian=False):
+    """How many singular values are above the larger of tol and rtol times the largest."""
+    if hermitian:
+        size = xp.abs(xp.linalg.eigvalsh(_hermitian(xp, x, "L")))
+    else:
+        size = xp.linalg.svd(x, compute_uv=False)
+    top = xp.max(size, axis=-1)
+    if tol is None and rtol is None:
+        limit = float(np.finfo(x.dtype).eps) * max(x.shape[-2:]) * top
+    else:
+        limit = xp.zeros_like(top)
+        if tol is not None:
+            limit = xp.maximum(limit, xp.asarray(tol).astype(size.dtype))
+        if rtol is not None:
+            limit = xp.maximum(limit, xp.asarray(rtol).astype(size.dtype) * top)
+    return xp.sum(size > limit[..., None], axis=-1).astype(np.int64)
+
+
+def matrix_rank(
+    x: Tensor, tol: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """How many singular values count as not zero, by absolute and relative limits."""
+    if tol is not None and atol is not None:
+        raise InvalidArgument("[matrix_rank] give tol or atol, not both. Received: both")
+    return _matrix_rank(x, atol if tol is None else tol, rtol, hermitian)
+
+
+def lstsq(
+    x: Tensor, y: Tensor, rcond: float | None = None, driver: str | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """(solution, residuals, rank, singular values) of the least squares problem x @ z = y."""
+    drivers = (None, "gels", "gelsy", "gelsd", "gelss")
+    if driver not in drivers:
+        raise InvalidArgument(f"[lstsq] driver must be one of {drivers}. Received: {driver!r}")
+    if rcond is None:
+        rcond = float(np.finfo(x.dtype.numpy).eps) * max(x.shape[-2:])
+    solution = matmul(_pinv(x, float(rcond), False), y)
+    rank = _matrix_rank(x, None, float(rcond), False)
+    residuals = constant(np.zeros((0,), x.dtype.numpy))
+    if x.shape[-2] > x.shape[-1] and driver != "gelsy":
+        from bireme.ops.math import minus
+        from bireme.ops.math_unary import square
+        from bireme.ops.reduction import _sum
+
+        if bool((rank == x.shape[-1]).all()):
+            residuals = _sum(square(minus(matmul(x, solution), y)), -2, False)
+    values = svdvals(x) if driver in ("gelsd", "gelss") else constant(np.zeros((0,), x.dtype.numpy))
+    from bireme.ops.math_unary import cast
+
+    return solution, residuals, cast(rank, "int32"), values
+
+
+def _lu_types(x: Aval, pivot: bool) -> tuple[Aval, Aval]:
+    return x, aval((*x.shape[:-2], min(x.shape[-2:])), dt.int32)
+
+
+def _lu_numpy(xp: Any, x: np.ndarray, pivot: bool = True) -> tuple[Any, Any]:
+    from scipy.linalg import lu_factor
+
+    flat = x.reshape((-1, *x.shape[-2:]))
+    found = [lu_factor(m, check_finite=False) for m in flat]
+    packed = np.stack([f[0] for f in found]).reshape(x.shape)
+    pivots = np.stack([f[1] for f in found]) + 1
+    return packed, pivots.reshape((*x.shape[:-2], -1)).astype(np.int32)
+
+
+@op(name="lu", check=_check_matrices, infer=_lu_types, numpy=_lu_numpy)
+def _lu(xp, x, pivot=True):
+    """(L and U packed into one matrix, row exchanges counted from 1)."""
+    packed, pivots, _ = jax_door.jax().lax.linalg.lu(x)
+    return packed, pivots.astype(np.int32) + 1
+
+
+def lu(
+    x: Tensor, pivot: bool = True, get_infos: bool = False, name: str | None = None
+) -> tuple[Tensor, ...]:
+    """(L and U packed into one matrix, row exchanges counted from 1[, zeros as infos])."""
+    if not pivot:
+        raise InvalidArgument(
+            "[lu] only the factorisation with row exchanges is stable and offered. Received: "
+            "pivot=False"
+        )
+    packed, pivots = _lu(x, True)
+    if not get_infos:
+        return packed, pivots
+    return packed, pivots, constant(np.zeros(x.shape[:-2], np.int32))
+
+
+@op(name="lu_unpack", check=lambda x, y: _check_matrices(x))
+def _lu_unpack(xp, x, y):
+    """(P, L, U) with P @ L @ U the factored matrix."""
+    rows, columns = x.shape[-2:]
+    k = min(rows, columns)
+    lower = xp.tril(x[..., :, :k], -1) + xp.eye(rows, k, dtype=x.dtype)
+    upper = xp.triu(x[..., :k, :])
+    order = xp.broadcast_to(xp.arange(rows), (*x.shape[:-2], rows))
+    places = xp.arange(rows)
+    for i in range(y.shape[-1]):
+        other = y[..., i : i + 1].astype(np.int64) - 1
+        at_i = order[..., i : i + 1]
+        at_other = xp.take_along_axis(order, other, axis=-1)
+        order = xp.where(places == i, at_other, xp.where(places == other, at_i, order))
+    permutation = (order[..., None, :] == places[:, None]).astype(x.dtype)
+    return permutation, lower, upper
+
+
+def lu_unpack(
+    x: Tensor, y: Tensor, unpack_ludata: bool = True, unpack_pivots: bool = True,
+    name: str | None = None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """(P, L, U) from what `lu` returned; None for what is not asked for."""
+    permutation, lower, upper = _lu_unpack(x, y)
+    return (
+        permutation if unpack_pivots else None,
+        lower if unpack_ludata else None,
+        upper if unpack_ludata else None,
+    )
+
+
+def lu_solve(
+    b: Tensor, lu: Tensor, pivots: Tensor, trans: str = "N", name: str | None = None
+) -> Tensor:
+    """The z with A @ z = b (A.T @ z = b for trans="T") from the factors of A."""
+    if trans not in ("N", "T", "C"):
+        raise InvalidArgument(f"[lu_solve] trans must be 'N', 'T' or 'C'. Received: {trans!r}")
+    permutation, lower, upper = _lu_unpack(lu, pivots)
+    if trans == "N":
+        moved = matmul(permutation, b, transpose_x=True)
+        half = _triangular_solve(lower, moved, False, False, True)
+        return _triangular_solve(upper, half, True, False, False)
+    if trans == "C":
+        from bireme.ops.math_unary import conj
+
+        lower, upper = conj(lower), conj(upper)
+    half = _triangular_solve(upper, b, True, True, False)
+    return matmul(permutation, _triangular_solve(lower, half, False, True, True))
+
+
+_MAX_SQUARINGS = 66  # enough for every float32 matrix whose exponential is finite
+
+
+def _square_repeatedly(xp: Any, matrix: Any, times: Any) -> Any:
+    if xp is np:
+        for i in range(int(times.max(initial=0))):
+            matrix = np.where(times > i, np.matmul(matrix, matrix), matrix)
+        return matrix
+
+    def square(i: Any, value: Any) -> Any:
+        return xp.where(times > i, xp.matmul(value, value), value)
+
+    # A fixed count keeps the loop differentiable.
+    return jax_door.jax().lax.fori_loop(0, _MAX_SQUARINGS, square, matrix)
+
+
+@op(check=_check_square, infer=lambda x: x)
+def matrix_exp(xp, x):
+    """The exponential of a matrix, by scaling, a Taylor series and squaring."""
+    size = xp.max(xp.sum(xp.abs(x), axis=-1), axis=-1, initial=0)[..., None, None]
+    halvings = xp.ceil(xp.log2(xp.where(size > 0, size, 1))) + 2
+    halvings = xp.minimum(xp.maximum(halvings, 0), _MAX_SQUARINGS)
+    scaled = x / (2.0**halvings).astype(x.dtype)
+    term = total = xp.broadcast_to(xp.eye(x.shape[-1], dtype=x.dtype), x.shape)
+    for k in range(1, 19):
+        term = xp.matmul(term, scaled) / k
+        total = total + term
+    return _square_repeatedly(xp, total, halvings)
+
+
+def _check_householder(x: Any, tau: Any) -> None:
+    _check_matrices(x)
+    if x.shape[-2] < x.shape[-1]:
+        raise ShapeMismatch("x must have at least as many rows as columns")
+
+
+@op(check=_check_householder)
+def householder_product(xp, x, tau):
+    """The first columns of the product of Householder reflections, as in LAPACK's orgqr."""
+    rows, columns = x.shape[-2:]
+    q = xp.broadcast_to(xp.eye(rows, columns, dtype=x.dtype), x.shape)
+    places = xp.arange(rows)
+    for i in reversed(range(tau.shape[-1])):
+        column = xp.where(places > i, x[..., :, i], 0).astype(x.dtype)
+        v = xp.where(places == i, 1, column).astype(x.dtype)[..., :, None]
+        reflected = xp.matmul(v, xp.matmul(_transposed(xp, v), q))
+        q = q - tau[..., i, None, None] * reflected
+    return q
+
+
+__all__ = ["cholesky", "eigvalsh", "inverse"]
