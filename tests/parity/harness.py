@@ -20,10 +20,16 @@ def is_tensor(module: Any, x: Any) -> bool:
     return isinstance(x, module.Tensor)
 
 
+def dtype_name(dtype: Any) -> str:
+    return str(dtype).split(".")[-1]
+
+
 def flatten(module: Any, result: Any) -> list[Any]:
     """Tensors (and numbers) of a possibly nested result."""
     if is_tensor(module, result):
         return [result]
+    if isinstance(result, dict):
+        return [leaf for k in sorted(result) for leaf in flatten(module, result[k])]
     if isinstance(result, list | tuple):
         return [leaf for r in result for leaf in flatten(module, r)]
     return [] if result is None else [result]
@@ -37,6 +43,7 @@ class Run:
         self.case = case
         self.tensors: list[tuple[Spec, Any]] = []
         self.arrays = {} if arrays is None else arrays
+        self.layer: Any = None
         self._rng = case.rng()
 
     def build(self, x: Any) -> Any:
@@ -44,7 +51,9 @@ class Run:
             index = len(self.tensors)
             drawn = x.make(self._rng)
             array = self.arrays.setdefault(index, drawn)
-            tensor = self.module.to_tensor(array, stop_gradient=not x.differentiable)
+            tensor = self.module.to_tensor(
+                array, dtype=x.dtype, stop_gradient=not x.differentiable
+            )
             self.tensors.append((x, tensor))
             return tensor
         if isinstance(x, list):
@@ -56,22 +65,48 @@ class Run:
     def outputs(self, weights: dict[str, np.ndarray] | None = None) -> list[Any]:
         case = self.case
         if case.kind == "layer":
-            self.layer = resolve(self.module, case.name)(*case.args, **case.kwargs)
-            if weights is not None:
-                self.layer.set_state_dict({k: self.module.to_tensor(v) for k, v in weights.items()})
-            result = self.layer(*[self.build(i) for i in case.inputs])
+            result = self._layer_outputs(weights)
         else:
             args = [self.build(a) for a in case.args]
             kwargs = {k: self.build(v) for k, v in case.kwargs.items()}
             if case.kind == "method":
                 target = getattr(args[0], case.name)
                 result = target(*args[1:], **kwargs) if callable(target) else target
+            elif case.function is not None:
+                result = case.function(self.module, *args, **kwargs)
             else:
                 result = resolve(self.module, case.name)(*args, **kwargs)
         if case.post is not None:
             result = case.post(self.module, result)
         self.results = flatten(self.module, result)
         return self.results
+
+    def _layer_outputs(self, weights: dict[str, np.ndarray] | None) -> Any:
+        case = self.case
+        if case.function is not None:
+            self.layer = case.function(self.module)
+        else:
+            self.layer = resolve(self.module, case.name)(*case.args, **case.kwargs)
+        if case.eval:
+            self.layer.eval()
+        self.weights = self._told_apart() if weights is None else weights
+        have = set(self.layer.state_dict())
+        assert have == set(self.weights), f"state_dict has {have} instead of {set(self.weights)}"
+        self.layer.set_state_dict({k: self.module.to_tensor(v) for k, v in self.weights.items()})
+        result = self.layer(*[self.build(i) for i in case.inputs])
+        return result, dict(self.layer.named_buffers())
+
+    def _told_apart(self) -> dict[str, np.ndarray]:
+        """The fresh layer's weights, with noise on those that are constant: scales of one and
+        biases of zero would hide a wrong formula."""
+        weights = {}
+        for name, tensor in self.layer.state_dict().items():
+            array = tensor.numpy()
+            if array.dtype.kind == "f" and array.size and (array == array.flat[0]).all():
+                noise = self._rng.uniform(-0.4, 0.4, array.shape)
+                array = (array + noise).astype(array.dtype)
+            weights[name] = array
+        return weights
 
     def loss(self) -> Any:
         """A scalar that weighs every differentiable result differently."""
@@ -82,42 +117,79 @@ class Run:
                 continue
             if "complex" in str(r.dtype):
                 r = r.real() * 0.7 + r.imag() * 1.3
-            weight = rng.uniform(0.5, 1.5, tuple(r.shape)).astype(str(r.dtype).split(".")[-1])
+            if dtype_name(r.dtype) in ("float16", "bfloat16"):
+                r = r.astype("float32")
+            weight = rng.uniform(0.5, 1.5, tuple(r.shape)).astype(dtype_name(r.dtype))
             term = (r * self.module.to_tensor(weight)).sum()
             total = term if total is None else total + term
         return total
 
-    def gradients(self) -> list[np.ndarray | None]:
+    def backward(self) -> dict[str, Any]:
+        """The gradient of `loss` by every input (and parameter), still on its way."""
         loss = self.loss()
         if loss is None:
-            return []
+            return {}
         loss.backward()
-        wanted = [t for s, t in self.tensors if s.differentiable]
-        if self.case.kind == "layer":
-            wanted += list(self.layer.parameters())
-        return [None if t.grad is None else t.grad.numpy() for t in wanted]
+        wanted = {f"input {i}": t for i, (s, t) in enumerate(self.tensors) if s.differentiable}
+        if self.layer is not None:
+            wanted.update(self.layer.named_parameters())
+        return {name: t.grad for name, t in wanted.items()}
+
+    def values(self) -> list[Any]:
+        return [numbers(r) for r in self.results]
 
 
-def numbers(x: Any) -> np.ndarray:
-    return np.asarray(x.numpy() if hasattr(x, "numpy") else x)
+def numbers(x: Any) -> Any:
+    """A result as an array in a type that NumPy can compare; strings and the like stay."""
+    if hasattr(x, "numpy"):
+        array = np.asarray(x.numpy())
+        if array.dtype == np.uint16:  # how Paddle hands out bfloat16
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return array.astype(np.float32) if array.dtype.kind == "V" else array
+    return np.asarray(x) if isinstance(x, bool | int | float | complex | np.ndarray) else x
 
 
 def compare(ours: list[Any], theirs: list[Any], case: Case, what: str) -> None:
     assert len(ours) == len(theirs), f"{what}: {len(ours)} results instead of {len(theirs)}"
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        if hasattr(b, "dtype") and hasattr(a, "dtype"):
-            mine, want = str(a.dtype).split(".")[-1], str(b.dtype).split(".")[-1]
-            assert mine == want, f"{what} {i}: dtype {mine} instead of {want}"
-        if hasattr(b, "shape"):
-            assert list(a.shape) == list(b.shape), (
-                f"{what} {i}: shape {a.shape} instead of {b.shape}"
-            )
-        if case.check_value:
-            close(numbers(a), numbers(b), case, f"{what} {i}")
+        compare_one(a, b, case, f"{what} {i}")
 
 
-def close(a: np.ndarray, b: np.ndarray, case: Case, what: str) -> None:
-    if b.dtype == np.uint16:  # how Paddle hands out bfloat16
-        b = (b.astype(np.uint32) << 16).view(np.float32)
-        a = a.astype(np.float32)
-    np.testing.assert_allclose(a, b, rtol=case.rtol, atol=case.atol, err_msg=what)
+def compare_one(a: Any, b: Any, case: Case, what: str) -> None:
+    """`a` is ours, `b` is Paddle's."""
+    if not hasattr(b, "dtype"):
+        assert not hasattr(a, "dtype"), f"{what}: a {type(a).__name__} instead of {b!r}"
+        if not isinstance(b, bool | int | float | complex):
+            assert dtype_name(a) == dtype_name(b), f"{what}: {a!r} instead of {b!r}"
+            return
+        assert type(a) is type(b), f"{what}: a {type(a).__name__} instead of a {type(b).__name__}"
+    else:
+        assert hasattr(a, "dtype"), f"{what}: {a!r} instead of a tensor"
+        mine, want = dtype_name(a.dtype), dtype_name(b.dtype)
+        if case.wide_oracle and want == "float32":
+            want = next(s.dtype for s in case.specs() if "float" in s.dtype)
+        assert mine == want, f"{what}: dtype {mine} instead of {want}"
+        assert list(a.shape) == list(b.shape), f"{what}: shape {a.shape} instead of {b.shape}"
+    if case.check_value:
+        close(numbers(a), numbers(b), case.rtol, case.atol, what)
+
+
+def close(a: Any, b: Any, rtol: float, atol: float, what: str) -> None:
+    """Equal within the tolerances; NaN equals NaN and infinities have their sign."""
+    if not isinstance(b, np.ndarray):
+        assert a == b, f"{what}: {a!r} instead of {b!r}"
+    elif b.dtype.kind in "biu":
+        np.testing.assert_array_equal(a, b, err_msg=what)
+    else:
+        if a.dtype.kind not in "fc":  # ml_dtypes' bfloat16
+            a = a.astype(np.float32)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=what)
+
+
+def compare_gradients(ours: dict[str, Any], theirs: dict[str, Any], case: Case) -> None:
+    assert sorted(ours) == sorted(theirs), f"gradients by {list(ours)} instead of {list(theirs)}"
+    for name, b in theirs.items():
+        a = ours[name]
+        assert (a is None) == (b is None), f"gradient by {name}: {a} instead of {b}"
+        if a is not None:
+            compare_one(a, b, case, f"gradient by {name}")

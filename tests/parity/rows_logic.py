@@ -1,0 +1,63 @@
+"""Comparisons, logical and bitwise operations, predicates."""
+
+from tests.parity.table import B, I, T, V, case, case_fn, method
+
+for name in ("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"):
+    case(name, I(3, 4, high=3), I(4, high=3))
+    case(name, T(3, 4), T(3, 1))
+    case(name, B(3, 4), B(4))
+    case(name, T(3, 4), T(4, dtype="float64"))
+    case(name, T(2, 0), T(2, 1))
+    case(name, V([float("nan"), 1.0, float("inf")]), V([float("nan"), 1.0, float("inf")]))
+    method(name, T(), T())
+for name in ("logical_and", "logical_or", "logical_xor"):
+    case(name, B(3, 4), B(4))
+    case(name, I(3, 4, high=2), I(4, high=2))
+    case(name, T(3, 4), T(4))
+    case(name, B(2, 0), B(1))
+case("logical_not", B(3, 4))
+case("logical_not", I(3, 4, high=2))
+for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    case(name, I(3, 4), I(4))
+    case(name, I(3, 4, dtype="int32"), I(4, dtype="int32"))
+    case(name, B(3, 4), B(4))
+case("bitwise_not", I(3, 4, low=-5))
+case("bitwise_not", B(3, 4))
+case("bitwise_left_shift", I(3, 4), I(4, high=4))
+case("bitwise_right_shift", I(3, 4, low=-50, high=50), I(4, high=4))
+case("bitwise_right_shift", I(3, low=0, high=50), I(3, high=4), is_arithmetic=False)
+
+SPECIAL = [0.0, float("inf"), float("-inf"), float("nan"), 1.0]
+for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf"):
+    case(name, V(SPECIAL))
+    case(name, T(2, 0))
+case("isnan", I(3))
+case("isfinite", I(3))
+case("isreal", T(3, dtype="complex64"))
+case("isreal", T(3))
+case("isclose", V([1.0, 2.0, float("nan")]), V([1.0 + 1e-7, 2.1, float("nan")]))
+case("isclose", V([1.0, 2.0, float("nan")]), V([1.0 + 1e-7, 2.1, float("nan")]), equal_nan=True)
+case("isclose", V([1.0, 2.0]), V([1.1, 2.1]), rtol=0.2, atol=0.0)
+case("allclose", V([1.0, 2.0]), V([1.0, 2.0 + 1e-7]))
+case("allclose", V([1.0, 2.0]), V([1.0, 2.1]))
+case("equal_all", I(3, high=1), I(3, high=1))
+case("equal_all", I(3), I(4))
+case("is_empty", T(2, 0))
+case("is_empty", T(2, 1))
+case("is_tensor", T(2))
+case("is_tensor", 3.0)
+case("isin", I(3, 4), V([1, 3, 5], "int64"))
+case("isin", I(3, 4), V([1, 3, 5], "int64"), invert=True)
+
+case_fn("x>0", lambda p, x: x > 0, T(3, 4))
+case_fn("0<x", lambda p, x: 0 < x, T(3, 4))
+case_fn("x==y", lambda p, x, y: x == y, I(3, 4, high=2), I(4, high=2))
+case_fn("x!=1", lambda p, x: x != 1, I(5, high=3))
+case_fn("x>=1.5-int", lambda p, x: x >= 1.5, I(5, high=3))
+case_fn("mask-and", lambda p, x: (x > 0) & (x < 1), T(3, 4))
+case_fn("mask-or", lambda p, x: (x > 1) | (x < -1), T(3, 4))
+case_fn("mask-not", lambda p, x: ~(x > 1), T(3, 4))
+case_fn("mask-xor", lambda p, x: (x > 1) ^ (x > 0), T(3, 4))
+case_fn("int-shift", lambda p, x: (x << 2) >> 1, I(3, 4))
+case_fn("where-count", lambda p, x: (x > 0).astype("int32").sum(), T(3, 4))
+case_fn("if-tensor", lambda p, x: x * 2 if x.sum() > -100 else x, T(3, 4))
