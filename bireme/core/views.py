@@ -54,22 +54,10 @@ class Step:
 Chain = tuple[tuple[Step, tuple[Any, ...]], ...]
 
 
-class View:
-    """How a tensor is derived from its root.
-
-    `chain` starts at a tensor of type `origin` whose elements lie in order; its first `skip`
-    steps lead to the root. They matter for the memory layout only.
-    """
-
-    __slots__ = ("chain", "origin", "root", "skip", "strong")
-
-    def __init__(self, root: ref[Tensor], chain: Chain, skip: int, origin: Aval):
-        self.root = root
-        self.chain = chain
-        self.skip = skip
-        self.origin = origin
-        self.strong: Tensor | None = None  # set once a sibling exists, see `as_view`
-
+# How a tensor is derived from its root: (weak reference to the root, chain, skip, origin). The
+# chain starts at a tensor of type `origin` whose elements lie in order; its first `skip` steps
+# lead to the root and matter for the memory layout only. A tuple, because views are made often.
+Link = tuple["ref[Tensor]", Chain, int, "Aval"]
 
 _FEW = 8  # views of one root: up to here, dead ones are looked for at every new view
 _LONG = 32  # steps of a chain whose root is gone: beyond, the memory layout is forgotten
@@ -80,63 +68,68 @@ def as_view(view: Tensor, source: Tensor, step: Step, args: tuple[Any, ...] = ()
     link = source._view
     if link is None:
         root = source
-        mine = view._view = View(ref(source), ((step, args),), 0, source._value.aval)
+        view._view = (ref(source), ((step, args),), 0, source._value.aval)
     else:
-        root = link.root()
-        chain = (*link.chain, (step, args))
+        root = link[0]()
+        chain = (*link[1], (step, args))
         if root is not None:
-            mine = view._view = View(link.root, chain, link.skip, link.origin)
+            view._view = (link[0], chain, link[2], link[3])
         else:
             root = source
             if len(chain) > _LONG:
-                mine = view._view = View(ref(root), ((step, args),), 0, root._value.aval)
+                view._view = (ref(root), ((step, args),), 0, root._value.aval)
             else:
-                mine = view._view = View(ref(root), chain, len(chain) - 1, link.origin)
+                view._view = (ref(root), chain, len(chain) - 1, link[3])
     siblings = root._views
     if siblings is None:
         root._views = [ref(view)]
-        return view
+    elif len(siblings) == 1 and siblings[0]() is None:
+        siblings[0] = ref(view)
+    else:
+        _add_sibling(root, siblings, view)
+    return view
+
+
+def _add_sibling(root: Tensor, siblings: list[ref[Tensor]], view: Tensor) -> None:
+    """With two views of one root alive, a write to one must reach the other even if the root is
+    dropped, so both keep it. A lone view does not: that would keep a dead tensor's contents
+    from being optimised away."""
     count = len(siblings)
     if count <= _FEW or not count & (count - 1):
-        siblings = root._views = [r for r in siblings if r() is not None]
-        # With two views of one root alive, a write to one must reach the other even if the
-        # root is dropped, so both keep it. A lone view does not: that would keep a dead
-        # tensor's contents from being optimised away.
-        for other in siblings:
-            tensor = other()
-            if tensor is not None:
-                tensor._view.strong = mine.strong = root
+        siblings[:] = [r for r in siblings if r() is not None]
+        for r in siblings:
+            other = r()
+            if other is not None:
+                other._keeps = view._keeps = root
     else:
-        mine.strong = root
+        view._keeps = root
     siblings.append(ref(view))
-    return view
 
 
 def reshapes_in_place(source: Tensor, shape: tuple[Any, ...]) -> bool:
     """Whether a reshape of `source` is a view: not if its elements lie out of order."""
-    link = source._view
-    for step, _ in link.chain:
+    _, chain, _, origin = source._view
+    for step, _ in chain:
         if not step.in_order:
             try:
-                return _reshapes(link.origin, link.chain, shape)
+                return _reshapes(origin, chain, shape)
             except TypeError:  # an index tensor among the steps has no hash
-                return _reshapes.__wrapped__(link.origin, link.chain, shape)
+                return _reshapes.__wrapped__(origin, chain, shape)
     return True
 
 
 def is_contiguous(tensor: Tensor) -> bool:
     """Whether the elements lie in order and without gaps in Paddle's memory."""
-    link = tensor._view
-    return all(step.in_order for step, _ in link.chain) or bool(
-        _laid_out(link.origin, link.chain).flags.c_contiguous
-    )
+    _, chain, _, origin = tensor._view
+    in_order = all(step.in_order for step, _ in chain)
+    return in_order or bool(_laid_out(origin, chain).flags.c_contiguous)
 
 
 def strides(tensor: Tensor) -> tuple[int, ...]:
     """How far apart, in elements, neighbours of each dimension lie in Paddle's memory."""
     link = tensor._view
     aval = tensor._value.aval
-    array = _unfilled(aval) if link is None else _laid_out(link.origin, link.chain)
+    array = _unfilled(aval) if link is None else _laid_out(link[3], link[1])
     return tuple([s // aval.dtype.itemsize for s in array.strides])
 
 
@@ -203,13 +196,14 @@ def replace(
         former = type(result)(tensor._value, None)  # takes over as the root of the others
         former._view, former._views = link, tensor._views
         for other in alive:
-            other._view.root, other._view.strong = ref(former), former
+            other._view = (ref(former), *other._view[1:])
+            other._keeps = former
         tensor._view = tensor._views = None
         if step is not None:
             as_view(tensor, former, step, args)
-            tensor._view.strong = former
-    elif link is not None and link.root() is not None and step is not None:
-        link.chain = (*link.chain, (step, args))
+            tensor._keeps = former
+    elif link is not None and link[0]() is not None and step is not None:
+        tensor._view = (link[0], (*link[1], (step, args)), *link[2:])
     else:
         tensor._view = None
     _rebind(tensor, result)
@@ -242,17 +236,18 @@ def _share(written: Tensor) -> None:
     tape, mode.tape = mode.tape, False
     try:
         link = written._view
-        root = None if link is None else link.root()
+        root = None if link is None else link[0]()
         if root is None:
             root = written
         else:
-            _write_back(root, link.chain[link.skip :], written)
+            _write_back(root, link[1][link[2] :], written)
         for r in root._views or ():
             other = r()
-            if other is None or other is written or other._view.root() is not root:
+            if other is None or other is written or other._view[0]() is not root:
                 continue
             made = root
-            for step, args in other._view.chain[other._view.skip :]:
+            _, chain, skip, _ = other._view
+            for step, args in chain[skip:]:
                 made = step.make(made, *args)
             _overwrite(other, made._value)
     finally:

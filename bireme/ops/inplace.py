@@ -33,7 +33,7 @@ FUNCTIONS = (
 # Those whose in-place form is a Tensor method only.
 METHODS = (
     "acosh", "add", "asin", "asinh", "atanh", "ceil", "clamp", "clip", "cosh", "erfinv", "exp",
-    "fill_diagonal_tensor", "floor", "lerp", "log1p", "logical_xor", "mul", "not_equal",
+    "floor", "lerp", "log1p", "logical_xor", "mul", "not_equal",
     "put_along_axis", "reciprocal", "round", "rsqrt", "scale", "sigmoid", "sqrt",
 )  # fmt: skip
 

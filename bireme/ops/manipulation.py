@@ -97,12 +97,9 @@ def reshape(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Ten
     The result shares memory with `x` wherever the elements lie in order.
     """
     if shape.__class__ is not tuple:
-        shape = (*ints(shape), *more) if more else ints(shape)
-    try:
-        out = _reshape(x, shape)
-    except TypeError:
-        shape = ints(shape)
-        out = _reshape(x, shape)
+        # Tensors within a list are read by the op's general path.
+        shape = tuple(shape) if shape.__class__ is list else (*ints(shape), *more)
+    out = _reshape(x, shape)
     if x._view is not None and not reshapes_in_place(x, out._value.aval.shape):
         return out
     return as_view(out, x, RESHAPE, (shape,))
@@ -335,7 +332,7 @@ def transpose(x: Tensor, perm: Any, *more: int, name: str | None = None) -> Tens
         if perm.__class__ is int:
             perm = (perm, *more) if len(more) != 1 else _swap(x.ndim, perm, more[0])
         else:
-            perm = ints(perm, "perm")
+            perm = tuple(perm) if perm.__class__ is list else ints(perm, "perm")
     return as_view(_transpose(x, perm), x, TRANSPOSE, (perm,))
 
 
@@ -432,11 +429,8 @@ def _expand(xp, x, shape=()):
 def expand(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
     """Dimensions of size 1 repeated until `x` has `shape`; -1 keeps a dimension."""
     if shape.__class__ is not tuple:
-        shape = (*ints(shape), *more)
-    try:
-        return _expand(x, shape)
-    except TypeError:
-        return _expand(x, ints(shape))
+        shape = tuple(shape) if shape.__class__ is list else (*ints(shape), *more)
+    return _expand(x, shape)
 
 
 def broadcast_to(x: Tensor, shape: Shape, name: str | None = None) -> Tensor:

@@ -20,7 +20,7 @@ from bireme.core.op import OPS, TENSOR_TYPES, Op, invoke
 from bireme.core.place import Place, as_place, place_of
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value
-from bireme.ops import inplace, joining, manipulation
+from bireme.ops import inplace, joining, manipulation, rearrange
 from bireme.ops.math_unary import assign_value, cast
 from bireme.ops.slicing import getitem, setitem
 
@@ -303,7 +303,8 @@ def new_full(
 HANDLE_METHODS = (
     apply, astype, contiguous, cpu, cuda, data_ptr, get_device, get_strides, is_contiguous,
     is_same_shape, new_full, pin_memory, stride, to, type_as, joining.split_with_sizes,
-    manipulation.repeat,
+    manipulation.repeat, rearrange.fill_diagonal_, rearrange.fill_diagonal_tensor,
+    inplace.make_inplace(rearrange.fill_diagonal_tensor),
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from bireme.core.errors import IndexOutOfRange, InvalidArgument, ShapeMismatch, 
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view, assign, check_inplace
-from bireme.ops.axes import axis_in, ints, number
+from bireme.ops.axes import PositionOutOfRange, axis_in, ints, number
 from bireme.ops.slice_ops import (
     AT,
     FULL,
@@ -173,23 +173,26 @@ def _add_other(found: Index, item: Any, shape: tuple[Any, ...], dim: int) -> int
         found.spec.append(AT)
         found.starts.append(tensor)
         return dim + 1
-    buffer = tensor._value.buf
-    if buffer.__class__ is np.ndarray and tensor._value.trace is None and type(shape[dim]) is int:
-        _check_range(buffer, shape[dim], dim)
+    in_range("index", tensor, shape[dim], dim)
     found.advanced.append((_result_dim(found.spec), tensor))
     found.spec.append(FULL)
     return dim + 1
 
 
-def _check_range(array: np.ndarray, size: int, dim: int) -> None:
-    """Contents that are at hand are checked at once; others are clamped by the program."""
-    if array.size and array.dtype.kind in "iu" and array.size <= 65536:
+_LOOKED_AT = 65536  # index tensors up to this size are checked when their contents are at hand
+
+
+def in_range(name: str, index: Tensor, size: Any, dim: int) -> None:
+    """Check an index whose contents are at hand; others are clamped by the program."""
+    array = index._value.buf
+    if array.__class__ is not np.ndarray or type(size) is not int or array.size > _LOOKED_AT:
+        return
+    if array.size and array.dtype.kind in "iu":
         low, high = array.min(), array.max()
         if low < -size or high >= size:
-            wrong = int(low if low < -size else high)
-            raise IndexOutOfRange(
-                f"index {wrong} is out of range for dimension {dim} of size {size}; it must be "
-                f"in [{-size}, {size - 1}]"
+            raise PositionOutOfRange(
+                f"[{name}] index {int(low if low < -size else high)} is out of range for "
+                f"dimension {dim} of size {size}; it must be in [{-size}, {size - 1}]"
             )
 
 
