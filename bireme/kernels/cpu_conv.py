@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core import dtype as dt
+from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call

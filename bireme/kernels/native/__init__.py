@@ -21,8 +21,13 @@ from typing import Any
 
 from bireme.core import config, jax_door
 
-SOURCES = ("conv.cc",)
-HANDLERS = ("bireme_conv_forward", "bireme_conv_input_grad", "bireme_conv_weight_grad")
+HANDLERS = (
+    "bireme_conv_forward",
+    "bireme_conv_input_grad",
+    "bireme_conv_weight_grad",
+    "bireme_lstm_forward",
+    "bireme_lstm_backward",
+)
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-w")
 
 _here = Path(__file__).parent
@@ -67,7 +72,7 @@ def build(path: Path) -> None:
     try:
         command = [
             str(compiler()), *_FLAGS, f"-I{jax.ffi.include_dir()}",
-            *(str(_here / s) for s in SOURCES), "-o", temporary,
+            *map(str, sorted(_here.glob("*.cc"))), "-o", temporary,
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
         os.replace(temporary, path)
