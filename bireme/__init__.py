@@ -10,6 +10,7 @@ from typing import Any
 
 from bireme import ops as _ops
 from bireme.core import autograd as _autograd
+from bireme.core import keywords as _keywords
 from bireme.core import executor as _executor  # registers itself as the runner of traces
 from bireme.core.dtype import (
     DType as dtype,
@@ -46,7 +47,7 @@ _install_traceback_filter()
 _functions = _ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL))
 _functions |= _inplace.functions(_functions)
 _methods.attach(_functions, tuple(_ops.modules.values()))
-globals().update(_functions)
+globals().update(_keywords.accept("", _functions))
 
 # Namespaces are imported on first use: `import bireme` stays quick.
 _LAZY = {

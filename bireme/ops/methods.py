@@ -16,6 +16,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import views
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
+from bireme.core.keywords import accept
 from bireme.core.op import OPS, TENSOR_TYPES, Op, invoke
 from bireme.core.place import Place, as_place, place_of
 from bireme.core.tensor import Tensor
@@ -372,10 +373,8 @@ def attach(functions: dict[str, Any], modules: Any) -> None:
     for name, value in own.items():
         setattr(Tensor, name, value)
     kept = set(vars(Tensor))
-    for name in ELSEWHERE:
-        for module in modules:
-            if callable(getattr(module, name, None)) and name not in kept:
-                setattr(Tensor, name, getattr(module, name))
-    for name, function in (functions | inplace.methods(functions)).items():
+    found = {n: getattr(m, n) for m in modules for n in ELSEWHERE if callable(getattr(m, n, None))}
+    found |= functions | inplace.methods(functions | found)
+    for name, function in accept("", found).items():
         if name not in NOT_METHODS and name not in kept:
             setattr(Tensor, name, function)

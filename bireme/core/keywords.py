@@ -1,0 +1,202 @@
+"""Paddle's second names for keywords (`input` for `x`, `dim` for `axis` …) and its `out=`.
+
+The names are data; a thin shim translates them. It is put around those public functions only
+that have such names, hands positional calls straight through, and the operators do not pass
+it at all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from bireme.core.errors import TypeMismatch
+from bireme.core.views import check_inplace, replace
+
+# Namespace below `paddle`, then "other=own other=own" and the functions that take them.
+ALIASES: dict[str, dict[str, str]] = {
+    "": {
+        "input=x other=y": (
+            "add add_ bitwise_or bitwise_or_ div div_ divide divide_ dot eq equal floor_mod gcd "
+            "gcd_ ge greater greater_equal gt lcm lcm_ le less less_equal less_than logical_and "
+            "logical_or logical_xor lt mod mul mul_ multiply_ ne not_equal remainder sub sub_ "
+            "subtract subtract_ where"
+        ),
+        "input=x": (
+            "abs adaptive_avg_pool1d clamp clip conv1d conv2d conv3d cumprod empty_like exp expm1 "
+            "frac full_like is_complex is_floating_point isfinite isinf isnan logical_not "
+            "masked_select multinomial nonzero ones_like randn_like round sigmoid swapaxes "
+            "swapdims tanh trace transpose zeros_like"
+        ),
+        "dim=axis input=x": (
+            "any argsort chunk cumsum diff index_select mean median prod quantile "
+            "repeat_interleave roll squeeze sum topk unique_consecutive unsqueeze var"
+        ),
+        "dim=axis tensors=x": "cat concat concatenate stack",
+        "size=shape": "full normal zeros",
+        "dim=axis": "cross unbind",
+        "dim=axis input=arr": "take_along_axis take_along_dim",
+        "input=x size=shape": "broadcast_to expand",
+        "input=x vec2=y": "ger outer",
+        "A=x B=y": "solve",
+        "A=x dim=axis input=x ord=p": "norm",
+        "boundaries=sorted_sequence input=x": "bucketize",
+        "device=place": "to_tensor",
+        "dim1=axis1 dim2=axis2 input=x": "diagonal",
+        "dim=axis indices_or_sections=num_or_indices input=x": "tensor_split",
+        "dim=axis input=x sizes=shape": "unflatten",
+        "dimension=axis": "unfold",
+        "dims=repeat_times input=x": "tile",
+        "dtype=shape_or_dtype": "view",
+        "elements=x test_elements=test_x": "isin",
+        "end=stop steps=num": "linspace",
+        "end_dim=stop_axis input=x start_dim=start_axis": "flatten",
+        "eps=epsilon input=x": "layer_norm",
+        "exponent=y input=x": "pow",
+        "from=min to=max": "uniform_",
+        "input=values": "searchsorted",
+        "lambd=lam": "exponential_",
+        "m=num_columns n=num_rows": "eye",
+        "obj=x": "is_tensor",
+        "type=dtype": "finfo",
+    },
+    "nn.functional": {
+        "input=x": (
+            "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d conv1d conv2d conv3d "
+            "dropout embedding log_sigmoid logsigmoid one_hot pad sigmoid silu tanh"
+        ),
+        "input=x return_indices=return_mask": (
+            "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"
+        ),
+        "input=x lambd=threshold": "hardshrink softshrink",
+        (
+            "dilation=dilations input=x kernel_size=kernel_sizes output_size=output_sizes "
+            "padding=paddings stride=strides"
+        ): "fold",
+        "dim=axis": "cosine_similarity",
+        "dim=axis eps=epsilon input=x": "normalize",
+        "dim=axis input=x": "glu",
+        "eps=epsilon input=x": "layer_norm",
+        "eps=epsilon x1=x x2=y": "pairwise_distance",
+        "target=label": "cross_entropy",
+    },
+    "linalg": {
+        "A=x B=y": "solve",
+        "A=x dim=axis input=x ord=p": "norm",
+        "dim=axis": "cross",
+        "dim=axis ord=p": "vector_norm",
+    },
+    "fft": {
+        "dim=axes input=x": (
+            "fft2 fftn fftshift hfft2 hfftn ifft2 ifftn ifftshift ihfft2 ihfftn irfft2 irfftn "
+            "rfft2 rfftn"
+        ),
+        "dim=axis input=x": "fft hfft ifft ihfft irfft rfft",
+    },
+    "sparse": {
+        "input=x": "reshape",
+    },
+    "nn": {
+        "return_indices=return_mask": (
+            "AdaptiveMaxPool1D AdaptiveMaxPool1d AdaptiveMaxPool2D AdaptiveMaxPool2d "
+            "AdaptiveMaxPool3D AdaptiveMaxPool3d"
+        ),
+        "modules=sublayers": "LayerDict LayerList ModuleDict ModuleList",
+        "eps=epsilon": "GroupNorm LayerNorm PairwiseDistance",
+        "dim=axis": "CosineSimilarity GLU",
+        "lambd=threshold": "Hardshrink Softshrink",
+        (
+            "dilation=dilations kernel_size=kernel_sizes output_size=output_sizes "
+            "padding=paddings stride=strides"
+        ): "Fold",
+    },
+}
+
+# Functions that put their result into `out=` if it is given.
+TAKES_OUT: dict[str, str] = {
+    "": (
+        "abs acos acosh add all amax amin any arange atanh bitwise_and bitwise_invert "
+        "bitwise_left_shift bitwise_left_shift_ bitwise_not bitwise_or bitwise_right_shift "
+        "bitwise_right_shift_ bitwise_xor bmm bucketize cat ceil clamp clip complex concat "
+        "concatenate cos cosh cumprod cumsum diff div divide dot empty eq equal exp expm1 eye "
+        "floor floor_divide floor_mod frac full gather ge ger greater greater_equal greater_than "
+        "gt index_add index_select le less less_equal less_than linspace log log10 log1p log2 "
+        "logical_and logical_not logical_or logical_xor logsumexp lt masked_select matmul maximum "
+        "mean median minimum mod msort mul multinomial multiply ne nonzero normal not_equal ones "
+        "outer polar pow prod quantile rand randn randperm range remainder round rsqrt scatter "
+        "searchsorted sign sin sinh softmax sqrt stack standard_normal sub subtract sum "
+        "take_along_axis take_along_dim tanh topk tril triu true_divide uniform var where zeros"
+    ),
+    "linalg": ("norm solve svd vector_norm"),
+    "nn.functional": ("normalize sigmoid softmax tanh"),
+    "fft": (
+        "fft fft2 fftfreq fftn hfft hfft2 hfftn ifft ifft2 ifftn ihfft ihfft2 ihfftn irfft irfft2 "
+        "irfftn rfft rfft2 rfftfreq rfftn"
+    ),
+}
+
+
+def accept(namespace: str, functions: dict[str, Any]) -> dict[str, Any]:
+    """The functions of a namespace, those with second names inside a shim."""
+    aliases = {
+        name: dict(pair.split("=") for pair in pairs.split())
+        for pairs, names in ALIASES.get(namespace, {}).items()
+        for name in names.split()
+    }
+    with_out = set(TAKES_OUT.get(namespace, "").split())
+    shims: dict[tuple[Any, ...], Any] = {}  # names of one function keep being one function
+    accepted = {}
+    for name, function in functions.items():
+        names, out = aliases.get(name, {}), name in with_out
+        if names or out:
+            key = (function, tuple(names.items()), out)
+            function = shims.setdefault(key, shims.get(key) or shim(function, names, out))
+        accepted[name] = function
+    return accepted
+
+
+def shim(
+    function: Callable[..., Any], aliases: dict[str, str], out: bool = False
+) -> Callable[..., Any]:
+    """`function`, also called by other keywords and, where asked for, with `out=`."""
+    own = _parameters(function)
+    names = {other: mine for other, mine in aliases.items() if other not in own and mine in own}
+    out = out and "out" not in own
+    if not names and not out:
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        into = kwargs.pop("out", None) if out else None
+        for other, mine in names.items():
+            if other in kwargs:
+                if mine in kwargs:
+                    raise TypeMismatch(
+                        f"[{function.__name__}] {other!r} is another name for {mine!r}; give one "
+                        "of them"
+                    )
+                kwargs[mine] = kwargs.pop(other)
+        result = function(*args, **kwargs)
+        return result if into is None else _put(into, result, function.__name__)
+
+    return call
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    if "__signature__" in vars(function):
+        return tuple(function.__signature__.parameters)  # type: ignore[attr-defined]
+    code = function.__code__  # type: ignore[attr-defined]
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _put(into: Any, result: Any, name: str) -> Any:
+    """Give `result` to the tensors given as `out=`, whatever shape and dtype they had."""
+    if isinstance(into, list | tuple):
+        for one, part in zip(into, result, strict=True):
+            _put(one, part, name)
+        return into
+    check_inplace(into, f"{name}(out=)")
+    return replace(into, result, None)
