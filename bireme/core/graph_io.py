@@ -1,8 +1,8 @@
 """Graphs as readable JSON, and back with every rule checked.
 
-    {"inputs": [{"name": "x", "type": {"dtype": "float32", "shape": ["batch", 4]}}, …],
+    {"inputs": [{"name": "x", "type": "float32[batch, 4]"}, …],
      "nodes": [{"op": "linear", "args": ["$x", "$fc.weight", "$fc.bias"],
-                "out": [{"dtype": "float32", "shape": ["batch", 3]}]}, …],
+                "out": ["float32[batch, 3]"]}, …],
      "outputs": ["%0"]}
 
 `$name` is an input and `%i` the i-th result; numbers stand for themselves; `{"key": k}` is part
@@ -14,6 +14,7 @@ can name ops of the op table and nothing else.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from bireme.core.rewrite import GraphBuilder, call_with, grad_call
 
 MAX_NODES = 1_000_000
 MAX_RANK = 32
+_TYPE = re.compile(r"([a-z0-9_]+)\[(.*)\]\Z")
 
 
 class GraphFileError(BiremeError, ValueError):
@@ -121,10 +123,9 @@ def _encode_call(call: Call) -> dict[str, Any]:
     return entry
 
 
-def encode_type(t: Any) -> Any:
-    if not isinstance(t, Aval):
-        return t.name  # "float" or "int": a Python number
-    return {"dtype": t.dtype.name, "shape": [d if type(d) is int else str(d) for d in t.shape]}
+def encode_type(t: Any) -> str:
+    """`float32[batch, 4]`; a Python number is just `float` or `int`."""
+    return repr(t)
 
 
 def _encode_attr(call: Call, name: str, value: Any) -> Any:
@@ -320,25 +321,38 @@ def _decode_call(entry: dict[str, Any], types: tuple[Any, ...], layout: tuple[in
     return call_with(op, types, layout, attrs, targets)
 
 
-def decode_type(data: Any) -> Aval:
-    entry = _object(data, "a type")
-    shape = []
-    for d in _list(entry.get("shape"), "shape"):
-        if isinstance(d, str):
-            shape.append(dims.parse(d))
-        elif _int(d) < 0:
-            raise GraphFileError(f"a dimension of size {d}")
-        else:
-            shape.append(d)
+def decode_type(text: Any) -> Aval:
+    """The type that `encode_type` wrote."""
+    found = _TYPE.match(text) if isinstance(text, str) else None
+    if found is None:
+        raise GraphFileError(f"{text!r:.80} is not a type such as 'float32[batch, 4]'")
+    shape = [_decode_dimension(d) for d in _split(found[2])]
     if len(shape) > MAX_RANK:
         raise GraphFileError(f"a tensor of {len(shape)} dimensions")
-    return aval(tuple(shape), dt.as_dtype(entry.get("dtype")))
+    return aval(tuple(shape), dt.as_dtype(found[1]))
 
 
-def _decode_input_type(data: Any) -> Any:
-    if data is None:
+def _split(text: str) -> list[str]:
+    """The parts between those commas that are not inside parentheses."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [p.strip() for p in [*parts, text[start:]]] if text.strip() else []
+
+
+def _decode_dimension(text: str) -> Any:
+    if text.isdecimal() and len(text) < 19:
+        return int(text)
+    return dims.parse(text)
+
+
+def _decode_input_type(text: Any) -> Any:
+    if text is None:
         return None
-    return {"float": FLOAT, "int": INT}[data] if isinstance(data, str) else decode_type(data)
+    return {"float": FLOAT, "int": INT}.get(text) or decode_type(text)
 
 
 def _decode_value(data: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import bireme
 from bireme import passes
 from bireme.core import tree
-from bireme.core.aval import Aval
+from bireme.core.aval import Aval, aval_of
 from bireme.core.capture import Captured
 from bireme.core.graph import Graph
 from bireme.core.graph_io import (
@@ -119,7 +119,7 @@ def write(artifact: Artifact, path: str) -> None:
         "weights": {"file": os.path.basename(weights), "id": identity},
         "state": {
             name: {
-                "type": {"dtype": str(array.dtype), "shape": list(array.shape)},
+                "type": encode_type(aval_of(array)),
                 **({"trainable": artifact.trainable[name]} if name in artifact.trainable else {}),
             }
             for name, array in artifact.state.items()
@@ -139,11 +139,31 @@ def write(artifact: Artifact, path: str) -> None:
             for mode, p in artifact.programs.items()
         },
     }
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    text = _readable(document)
     with safetensors_file.replacing(weights) as file:
         safetensors_file.write(arrays, {"id": identity}, file)
     with safetensors_file.replacing(f"{path}.json") as file:
         file.write(text.encode())
+
+
+def _readable(value: Any, indent: str = "") -> str:
+    """JSON with what fits into a line on one line."""
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(line) + len(indent) <= 120 or not isinstance(value, dict | list):
+        return line
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        if "op" in value:  # a node stays on one line, however long
+            return line
+        items = [
+            f"{json.dumps(k, ensure_ascii=False)}: {_readable(v, deeper)}" for k, v in value.items()
+        ]
+        opening, closing = "{", "}"
+    else:
+        items = [_readable(v, deeper) for v in value]
+        opening, closing = "[", "]"
+    inner = ",\n".join(deeper + item for item in items)
+    return f"{opening}\n{inner}\n{indent}{closing}"
 
 
 def read(path: str) -> Artifact:
@@ -189,7 +209,7 @@ def _decode(document: dict[str, Any], path: str) -> Artifact:
         array = arrays.get(name)
         if array is None:
             raise GraphFileError(f"the weights do not contain {name!r}")
-        if tuple(array.shape) != t.shape or str(array.dtype) != t.dtype.name:
+        if aval_of(array) is not t:
             raise GraphFileError(
                 f"{name!r} should be {t}, but the weights hold {array.dtype}{list(array.shape)}"
             )
@@ -235,8 +255,6 @@ def _decode_program(
 
 
 def _state_type(artifact: Artifact, name: str) -> Aval:
-    from bireme.core.aval import aval_of
-
     if name not in artifact.state:
         raise GraphFileError(f"the graph uses {name!r}, which is not among the state")
     return aval_of(artifact.state[name])

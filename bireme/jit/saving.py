@@ -24,10 +24,10 @@ def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None) -> None
     if owner is None:
         made.add("eval", capture_with_specs(target, specs))
     else:
-        with _mode(owner, False):
+        with in_mode(owner, training=False):
             made.add("eval", capture_with_specs(target, specs, layer=owner))
         try:
-            with _mode(owner, True):
+            with in_mode(owner, training=True):
                 made.add("train", capture_with_specs(target, specs, layer=owner))
         except CaptureError:
             made.programs.pop("train", None)
@@ -67,7 +67,7 @@ def resolve(layer: Any, input_spec: Sequence[Any] | None) -> tuple[Any, Any, lis
 
 
 @contextmanager
-def _mode(layer: Any, training: bool) -> Iterator[None]:
+def in_mode(layer: Any, training: bool) -> Iterator[None]:
     """The layer in eval or training mode, then every sublayer as it was."""
     before = [(inner, inner.training) for inner in layer.sublayers(include_self=True)]
     if layer.training != training:

@@ -1,0 +1,123 @@
+"""From a captured graph to an ONNX model, op by op over the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import bireme
+from bireme import passes
+from bireme.convert.onnx.rules import RULES
+from bireme.convert.onnx.writer import Writer
+from bireme.core import dims
+from bireme.core.aval import NumberType
+from bireme.core.capture import Captured
+from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.core.grad_op import GradOp
+from bireme.core.graph import Graph, Node, Number
+
+OLDEST_OPSET = 13
+
+
+class UnsupportedOps(BiremeError, NotImplementedError):  # noqa: N818 (as in core.errors)
+    """Operations that have no ONNX rule."""
+
+
+def to_onnx(captured: Captured, opset: int = 17) -> Any:
+    """The captured function as an `onnx.ModelProto`."""
+    if not isinstance(opset, int) or opset < OLDEST_OPSET:
+        raise InvalidArgument(f"opset_version must be at least {OLDEST_OPSET}. Received: {opset!r}")
+    graph = _inference_graph(captured)
+    _check_ops(graph)
+    return _Exporter(graph, captured, Writer(opset)).model()
+
+
+def _inference_graph(captured: Captured) -> Graph:
+    graph = captured.graph
+    outputs = graph.outputs[: len(captured.tracked)]
+    trimmed = Graph(
+        graph.inputs, graph.nodes, outputs, graph.n_floats, graph.n_ints, graph.names,
+        graph.constants, graph.numbers, graph.keys,
+    )  # fmt: skip
+    return passes.run(trimmed)
+
+
+def _check_ops(graph: Graph) -> None:
+    missing: dict[str, str] = {}
+    for node in graph.nodes:
+        op = node.call.op
+        random = any(isinstance(a, Number) and a in graph.keys for a in node.args)
+        if op.name not in RULES or isinstance(op, GradOp) or random:
+            missing.setdefault(op.name + (" (random)" if random else ""), node.call.source)
+    if missing:
+        listed = "; ".join(f"[{name}], first used at {where}" for name, where in missing.items())
+        raise UnsupportedOps(
+            f"{len(missing)} operation(s) of this model cannot be written as ONNX yet: {listed}. "
+            "Add rules for them in bireme.convert.onnx.rules"
+        )
+
+
+class _Exporter:
+    def __init__(self, graph: Graph, captured: Captured, writer: Writer):
+        self.graph = graph
+        self.captured = captured
+        self.w = writer
+        self.names: dict[Any, str] = {}
+
+    def model(self) -> Any:
+        w, graph = self.w, self.graph
+        n_arguments = len(self.captured.op.given) - len(self.captured.outer)
+        arguments = []
+        outer = iter(self.captured.outer)
+        for i, t in enumerate(graph.inputs):
+            name = graph.names.get(-1 - i) or f"constant_{i}"
+            if i in graph.constants:
+                w.weight(name, np.asarray(graph.constants[i]))
+            elif i < n_arguments:
+                arguments.append(w.value_info(name, t))
+                for axis, d in enumerate(t.shape):
+                    if dims.is_symbolic(d):
+                        w.sizes.setdefault(str(d), (name, axis))
+            else:
+                w.weight(name, np.asarray(next(outer)._array()))
+            self.names[-1 - i] = name
+        for node in graph.nodes:
+            self._node(node)
+        results = []
+        types = graph.value_types()
+        for i, o in enumerate(graph.outputs):
+            name = f"output_{i}"
+            w.nodes.append(w.onnx.helper.make_node("Identity", [self.names[o]], [name]))
+            t = types[o] if o >= 0 else graph.inputs[-1 - o]
+            results.append(w.value_info(name, t))
+        helper = w.onnx.helper
+        made = helper.make_graph(
+            w.nodes, "bireme", arguments, results, list(w.initializers.values())
+        )
+        model = helper.make_model(
+            made,
+            opset_imports=[helper.make_opsetid("", w.opset)],
+            producer_name="bireme",
+            producer_version=bireme.__version__,
+        )
+        # The oldest IR version that can hold this opset reaches the most runtimes.
+        model.ir_version = min(model.ir_version, 8 if w.opset <= 18 else 10)
+        w.onnx.checker.check_model(model)
+        return model
+
+    def _node(self, node: Node) -> None:
+        w, call = self.w, node.call
+        flat: list[str | None] = []
+        for a, t, cast in zip(node.args, call.types, call.casts, strict=True):
+            if a is None:
+                flat.append(None)
+            elif isinstance(a, Number):
+                dtype = cast or (t.dtype if isinstance(t, NumberType) else None)
+                flat.append(w.constant(self.graph.numbers[a], dtype))
+            else:
+                name = self.names[a]
+                flat.append(name if cast is None else w.cast(name, cast))
+        made = RULES[call.op.name](w, call, *call.group(flat), **call.attrs)
+        outs = [made] if isinstance(made, str) else list(made)
+        self.names.update(zip(node.results, outs, strict=True))

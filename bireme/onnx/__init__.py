@@ -1,0 +1,39 @@
+"""Exporting models to ONNX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bireme.core.errors import InvalidArgument
+
+
+def export(
+    layer: Any, path: str, input_spec: Sequence[Any] | None = None, opset_version: int = 17
+) -> str:
+    """Write a layer (in eval mode) or function as `path.onnx`; returns the file's name.
+
+    Sizes that `input_spec` leaves open (None) become dynamic axes.
+    """
+    from bireme.convert.onnx import to_onnx
+    from bireme.io.safetensors_file import replacing
+    from bireme.jit.saving import in_mode, resolve
+    from bireme.jit.static_function import capture_with_specs
+
+    if not isinstance(path, str | os.PathLike) or not os.path.basename(os.fspath(path)):
+        raise InvalidArgument(f"path must be a file name without ending. Received: {path!r}")
+    function, owner, specs = resolve(layer, input_spec)
+    if owner is None:
+        captured = capture_with_specs(function, specs)
+    else:
+        with in_mode(owner, training=False):
+            captured = capture_with_specs(function, specs, layer=owner)
+    model = to_onnx(captured, opset_version)
+    target = os.fspath(path).removesuffix(".onnx") + ".onnx"
+    with replacing(target) as file:
+        file.write(model.SerializeToString())
+    return target
+
+
+__all__ = ["export"]
