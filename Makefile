@@ -56,7 +56,7 @@ bench: .venv-bench/.bench
 lint: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/pyright
+	.venv/bin/pyright --pythonpath .venv/bin/python
 
 stubs: .venv/.dev
 	.venv/bin/python -m bireme.core.stubs

@@ -12,6 +12,7 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
+from bireme.ops.manipulation import transpose
 from bireme.vision.transforms import functional as F
 
 Range = float | Sequence[float]
@@ -154,7 +155,8 @@ class RandomCrop(BaseTransform):
         return random.randint(0, height - need_height), random.randint(0, width - need_width)
 
     def _apply_image(self, image: Any) -> np.ndarray:
-        return F.crop(self._padded(image), *self.params, *self.size)
+        top, left = self.params
+        return F.crop(self._padded(image), top, left, *self.size)
 
 
 class RandomResizedCrop(BaseTransform):
@@ -231,7 +233,7 @@ class Transpose(BaseTransform):
 
     def _apply_image(self, image: Any) -> Any:
         if isinstance(image, Tensor):
-            return image.transpose(self.order)
+            return transpose(image, self.order)
         array = F.as_image(image, "Transpose")
         return (array[..., None] if array.ndim == 2 else array).transpose(self.order)
 
@@ -297,9 +299,10 @@ class _Adjust(BaseTransform):
     def __init__(self, value: Range, keys: Sequence[str] | None = None):
         super().__init__(keys)
         if isinstance(value, numbers.Real):
-            low, high = self.centre - float(value), self.centre + float(value)
+            spread = float(value)
+            low, high = self.centre - spread, self.centre + spread
             low = max(low, 0.0) if self.centre else low
-            valid = value >= 0 and high <= self.centre + self.most
+            valid = 0 <= spread <= self.most
         else:
             low, high = value  # type: ignore[misc]
             valid = low <= high and self.centre - self.most <= low and high <= self.most
@@ -492,7 +495,10 @@ class RandomAffine(BaseTransform):
         return angle, move, scale, shear
 
     def _apply_image(self, image: Any) -> np.ndarray:
-        return F.affine(image, *self.params, self.interpolation, self.fill, self.center)
+        angle, move, scale, shear = self.params
+        return F.affine(
+            image, angle, move, scale, shear, self.interpolation, self.fill, self.center
+        )
 
 
 def _degrees(owner: str, value: Range) -> tuple[float, ...]:
