@@ -1,5 +1,463 @@
-"""Pooling."""
+"""Pooling over windows: maximum, average, p-norm; fixed and adaptive windows.
+
+Every kind works one axis after the other, on whole slices: the maximum over a 3 x 3 window is
+three strided slices and then three more. XLA fuses those; its own windowed reduction is slower,
+and the gradient it derives for a maximum (select-and-scatter) several times so.
+
+A plan says how one axis is windowed: (size, step, count) for evenly spaced windows, or a tuple of
+index tuples, one per place in the window, for the uneven windows of adaptive pooling.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core import jax_door
+from bireme.core.aval import Aval, aval
+from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.op import op
+from bireme.core.tensor import Tensor
+from bireme.ops.conv import Pairs, padding_pairs
+from bireme.ops.nn_support import (
+    channel_shape,
+    ints,
+    need_float,
+    pad_constant,
+    scatter_add,
+    wide,
+)
+
+Plan = tuple[Any, ...]
+
+# --- one axis -----------------------------------------------------------------------------------
+
+
+def _is_even(plan: Plan) -> bool:
+    return not isinstance(plan[0], tuple)
+
+
+def _along(axis: int, part: slice) -> tuple[slice, ...]:
+    return (*(slice(None) for _ in range(axis)), part)
+
+
+def _parts(xp: Any, x: Any, axis: int, plan: Plan) -> list[Any]:
+    """For every place in a window, the elements that all windows have there."""
+    if _is_even(plan):
+        size, step, count = plan
+        reach = (count - 1) * step + 1
+        return [x[_along(axis, slice(i, i + reach, step))] for i in range(size)]
+    return [xp.take(x, np.array(index), axis=axis) for index in plan]
+
+
+def _put_parts(xp: Any, parts: list[Any], axis: int, plan: Plan, length: Any) -> Any:
+    """The sum of `parts` where `_parts` took them from, in an axis of `length`."""
+    shape = (*parts[0].shape[:axis], length, *parts[0].shape[axis + 1 :])
+    if not _is_even(plan):
+        total = xp.zeros(shape, parts[0].dtype)
+        for part, index in zip(parts, plan, strict=True):
+            where = (*(slice(None) for _ in range(axis)), np.array(index))
+            total = scatter_add(xp, total, where, part)
+        return total
+    _, step, count = plan
+    reach = (count - 1) * step + 1
+    if xp is np:
+        total = np.zeros(shape, parts[0].dtype)
+        for i, part in enumerate(parts):
+            total[_along(axis, slice(i, i + reach, step))] += part
+        return total
+    pad = jax_door.jax().lax.pad
+    zero = xp.zeros((), parts[0].dtype)
+    total = None
+    for i, part in enumerate(parts):
+        config = [(0, 0, 0)] * part.ndim
+        config[axis] = (i, length - i - reach, step - 1)
+        placed = pad(part, zero, config)
+        total = placed if total is None else total + placed
+    return total
+
+
+def _plan_count(plan: Plan) -> Any:
+    return plan[2] if _is_even(plan) else len(plan[0])
+
+
+def _crop(x: Any, axes: Sequence[int], pads: Pairs, space: Sequence[Any]) -> Any:
+    """Undo the padding."""
+    if not any(lo or hi for lo, hi in pads):
+        return x
+    where = [slice(None)] * x.ndim
+    for a, (lo, _), n in zip(axes, pads, space, strict=True):
+        where[a] = slice(lo, lo + n)
+    return x[tuple(where)]
+
+
+def _padded(xp: Any, x: Any, axes: Sequence[int], pads: Pairs, value: Any) -> Any:
+    pairs = [(0, 0)] * x.ndim
+    for a, pair in zip(axes, pads, strict=True):
+        pairs[a] = pair
+    return pad_constant(xp, x, pairs, value)
+
+
+def _pool_infer(x: Aval, axes: tuple[int, ...], plans: tuple[Plan, ...], **rest: Any) -> Aval:
+    shape = list(x.shape)
+    for a, plan in zip(axes, plans, strict=True):
+        shape[a] = _plan_count(plan)
+    return aval(tuple(shape), x.dtype)
+
+
+# --- maximum ------------------------------------------------------------------------------------
+
+
+def _lowest(dtype: Any) -> Any:
+    if np.dtype(dtype).kind in "iu":
+        return np.iinfo(dtype).min
+    return -math.inf
+
+
+def _max_stages(xp: Any, x: Any, axes: Sequence[int], plans: Sequence[Plan]) -> list[Any]:
+    """`x`, then the maximum over the last axis' windows, then over the one before …"""
+    stages = [x]
+    for axis, plan in zip(reversed(axes), reversed(plans), strict=True):
+        first, *others = _parts(xp, stages[-1], axis, plan)
+        for part in others:
+            first = xp.maximum(first, part)
+        stages.append(first)
+    return stages
+
+
+def _max_grad(
+    xp: Any, grad: Any, x: Any, axes: Sequence[int], plans: Sequence[Plan], pads: Pairs
+) -> Any:
+    """To the first of equal maxima, as Paddle does."""
+    space = [x.shape[a] for a in axes]
+    stages = _max_stages(xp, _padded(xp, x, axes, pads, _lowest(x.dtype)), axes, plans)
+    for axis, plan, before, after in zip(
+        axes, plans, reversed(stages[:-1]), reversed(stages[1:]), strict=True
+    ):
+        taken = None
+        parts = []
+        for part in _parts(xp, before, axis, plan):
+            hit = part == after
+            parts.append(xp.where(hit if taken is None else hit & ~taken, grad, 0))
+            taken = hit if taken is None else taken | hit
+        grad = _put_parts(xp, parts, axis, plan, before.shape[axis])
+    return _crop(grad, axes, pads, space)
+
+
+def _max_vjp(xp: Any, grad: Any, x: Any, axes: Any, plans: Any, pads: Any) -> tuple[Any]:
+    return (_max_grad(xp, grad, x, axes, plans, pads),)
+
+
+@op(name="max_pool", inputs=("x",), vjp=_max_vjp, infer=_pool_infer)
+def _max_pool(xp, x, axes=(), plans=(), pads=()):
+    """The largest element of every window."""
+    return _max_stages(xp, _padded(xp, x, axes, pads, _lowest(x.dtype)), axes, plans)[-1]
+
+
+def _index_infer(x: Aval, axes: Any, plans: Any, pads: Any) -> tuple[Aval, Aval]:
+    out = _pool_infer(x, axes, plans)
+    return out, aval(out.shape, dt.int32)
+
+
+def _index_vjp(xp: Any, grads: Any, x: Any, axes: Any, plans: Any, pads: Any) -> tuple[Any]:
+    return (_max_grad(xp, grads[0], x, axes, plans, pads),)
+
+
+@op(name="max_pool_with_index", inputs=("x",), vjp=_index_vjp, infer=_index_infer)
+def _max_pool_with_index(xp, x, axes=(), plans=(), pads=()):
+    """The largest element of every window and its place in the flattened spatial axes."""
+    index = xp.zeros((1,) * x.ndim, np.int32)
+    for a, (lo, _) in zip(axes, pads, strict=True):
+        n = x.shape[a]
+        ramp = xp.arange(-lo, n + pads[axes.index(a)][1], dtype=np.int32)
+        index = index * n + xp.reshape(ramp, channel_shape(x.ndim, a))
+    value = _padded(xp, x, axes, pads, _lowest(x.dtype))
+    index = xp.broadcast_to(index, value.shape)
+    for axis, plan in zip(reversed(axes), reversed(plans), strict=True):
+        values, places = _parts(xp, value, axis, plan), _parts(xp, index, axis, plan)
+        value, index = values[0], places[0]
+        for v, p in zip(values[1:], places[1:], strict=True):
+            larger = v > value
+            value, index = xp.where(larger, v, value), xp.where(larger, p, index)
+    return value, index
+
+
+# --- average and p-norm -------------------------------------------------------------------------
+
+
+def _window_sizes(xp: Any, plan: Plan, n: Any, lo: int, counted: tuple[int, int]) -> Any:
+    """How many elements each window of an axis of length `n` has, with the padding that counts."""
+    size, step, count = plan
+    start = xp.arange(count) * step - lo
+    end = xp.minimum(start + size, n + counted[1])
+    return xp.maximum(end - xp.maximum(start, -counted[0]), 1)
+
+
+def _averaging(plan: Plan, n: int) -> np.ndarray:
+    """[windows, n]: the matrix that averages uneven windows."""
+    matrix = np.zeros((_plan_count(plan), n))
+    rows = np.arange(_plan_count(plan))
+    for index in plan:
+        matrix[rows, np.array(index)] = 1.0
+    return matrix / matrix.sum(1, keepdims=True)
+
+
+def _times_matrix(xp: Any, x: Any, axis: int, matrix: np.ndarray) -> Any:
+    matrix = matrix.astype(x.dtype)
+    return xp.moveaxis(xp.tensordot(x, matrix, axes=((axis,), (1,))), -1, axis)
+
+
+def _sum_axis(xp: Any, x: Any, axis: int, plan: Plan) -> Any:
+    total, *others = _parts(xp, x, axis, plan)
+    for part in others:
+        total = total + part
+    return total
+
+
+def _divided(xp: Any, x: Any, axes: Any, plans: Any, pads: Any, space: Any, divisor: Any) -> Any:
+    """Sums (or their gradients) divided by the windows' sizes.
+
+    `divisor` is a number, or per axis the (before, after) padding that counts as elements.
+    """
+    if not isinstance(divisor, tuple):
+        return x if divisor == 1 else x / divisor
+    for a, plan, pair, n, counted in zip(axes, plans, pads, space, divisor, strict=True):
+        if not _is_even(plan):
+            continue  # the averaging matrix has it
+        if pair == counted:
+            x = x / plan[0]
+        else:
+            sizes = _window_sizes(xp, plan, n, pair[0], counted).astype(x.dtype)
+            x = x / xp.reshape(sizes, channel_shape(x.ndim, a))
+    return x
+
+
+def _avg_vjp(
+    xp: Any, grad: Any, types: Any, axes: Any, plans: Any, pads: Any, divisor: Any
+) -> tuple[Any]:
+    space = [types[0].shape[a] for a in axes]
+    grad = _divided(xp, wide(xp, grad), axes, plans, pads, space, divisor)
+    for a, plan, (lo, hi), n in zip(axes, plans, pads, space, strict=True):
+        if _is_even(plan):
+            grad = _put_parts(xp, [grad] * plan[0], a, plan, n + lo + hi)
+        else:
+            grad = _times_matrix(xp, grad, a, _averaging(plan, n).T)
+    return (_crop(grad, axes, pads, space),)
+
+
+@op(name="avg_pool", inputs=("x",), vjp=_avg_vjp, infer=_pool_infer)
+def _avg_pool(xp, x, axes=(), plans=(), pads=(), divisor=1):
+    """The mean of every window; for `divisor` see `_divided`."""
+    space = [x.shape[a] for a in axes]
+    out = _padded(xp, wide(xp, x), axes, pads, 0)
+    for a, plan, n in zip(axes, plans, space, strict=True):
+        if _is_even(plan):
+            out = _sum_axis(xp, out, a, plan)
+        else:
+            out = _times_matrix(xp, out, a, _averaging(plan, n))
+    return _divided(xp, out, axes, plans, pads, space, divisor).astype(x.dtype)
+
+
+def _lp_vjp(
+    xp: Any, grad: Any, x: Any, out: Any, axes: Any, plans: Any, pads: Any, power: float
+) -> tuple[Any]:
+    space = [x.shape[a] for a in axes]
+    grad = xp.where(out != 0, grad * out ** (1 - power), 0)
+    for a, plan, (lo, hi), n in zip(axes, plans, pads, space, strict=True):
+        grad = _put_parts(xp, [grad] * plan[0], a, plan, n + lo + hi)
+    return (_crop(grad, axes, pads, space) * x ** (power - 1),)
+
+
+@op(name="lp_pool", inputs=("x",), vjp=_lp_vjp, infer=_pool_infer)
+def _lp_pool(xp, x, axes=(), plans=(), pads=(), power=2.0):
+    out = _padded(xp, x**power, axes, pads, 0)
+    for a, plan in zip(axes, plans, strict=True):
+        out = _sum_axis(xp, out, a, plan)
+    return out ** (1 / power)
+
+
+# --- Paddle's arguments -------------------------------------------------------------------------
+
+_FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+def _axes(function: str, x: Tensor, n: int, data_format: str) -> tuple[int, ...]:
+    first, last = _FORMATS[n]
+    if x._value.aval.ndim != n + 2:
+        raise ShapeMismatch(
+            f"[{function}] x must have {n + 2} dimensions, {first}. Received: shape {x.shape}"
+        )
+    if data_format == first:
+        return tuple(range(2, n + 2))
+    if data_format == last:
+        return tuple(range(1, n + 1))
+    raise InvalidArgument(
+        f"[{function}] data_format must be {first!r} or {last!r}. Received: {data_format!r}"
+    )
+
+
+def _windowing(
+    function: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+    data_format: str,
+) -> tuple[tuple[int, ...], tuple[Plan, ...], Pairs, Pairs]:  # fmt: skip
+    """(axes, plans, pads, pads as asked for); ceil_mode becomes more padding at the end."""
+    axes = _axes(function, x, n, data_format)
+    kernel = ints(function, "kernel_size", kernel_size, n)
+    steps = kernel if stride is None else ints(function, "stride", stride, n)
+    if min(kernel) < 1 or min(steps) < 1:
+        raise InvalidArgument(
+            f"[{function}] kernel_size and stride must be positive. Received: "
+            f"kernel_size={kernel}, stride={steps}"
+        )
+    shape = x._value.aval.shape
+    space = [shape[a] for a in axes]
+    if padding.__class__ is int:
+        pads: Pairs = ((padding, padding),) * n
+    else:
+        if ceil_mode and isinstance(padding, str) and padding.upper() == "VALID":
+            raise InvalidArgument(f"[{function}] padding='VALID' needs ceil_mode=False")
+        pads = padding_pairs(function, padding, n, axes[0] == 1, space, kernel, steps, (1,) * n)
+    plans, extended = [], []
+    for size, k, s, (lo, hi) in zip(space, kernel, steps, pads, strict=True):
+        if type(size) is int and size + lo + hi < k:
+            raise ShapeMismatch(
+                f"[{function}] a window of {k} does not fit into {size} elements padded by "
+                f"({lo}, {hi}). Received: x of shape {x.shape}"
+            )
+        room = size + lo + hi - k
+        count = (room + s - 1) // s + 1 if ceil_mode else room // s + 1
+        plans.append((k, s, count))
+        extended.append((lo, hi + max((count - 1) * s - room, 0) if ceil_mode else hi))
+    return axes, tuple(plans), tuple(extended), pads
+
+
+def _max(
+    function: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any,
+    return_mask: bool, ceil_mode: bool, data_format: str,
+) -> Any:  # fmt: skip
+    axes, plans, pads, _ = _windowing(
+        function, n, x, kernel_size, stride, padding, ceil_mode, data_format
+    )
+    if not return_mask:
+        return _max_pool(x, axes, plans, pads)
+    if axes[0] == 1:
+        raise InvalidArgument(
+            f"[{function}] return_mask=True needs data_format={_FORMATS[n][0]!r}. Received: "
+            f"{data_format!r}"
+        )
+    return tuple(_max_pool_with_index(x, axes, plans, pads))
+
+
+def max_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
+    ceil_mode: bool = False, name: str | None = None,
+) -> Any:  # fmt: skip
+    """The maximum of every window of [N, C, L]; with its place if `return_mask`."""
+    return _max("max_pool1d", 1, x, kernel_size, stride, padding, return_mask, ceil_mode, "NCL")
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
+    ceil_mode: bool = False, data_format: str = "NCHW", name: str | None = None,
+) -> Any:  # fmt: skip
+    """The maximum of every window of [N, C, H, W]; with its place if `return_mask`."""
+    return _max(
+        "max_pool2d", 2, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format
+    )
+
+
+def max_pool3d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
+    ceil_mode: bool = False, data_format: str = "NCDHW", name: str | None = None,
+) -> Any:  # fmt: skip
+    """The maximum of every window of [N, C, D, H, W]; with its place if `return_mask`."""
+    return _max(
+        "max_pool3d", 3, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format
+    )
+
+
+def _avg(
+    function: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any,
+    ceil_mode: bool, exclusive: bool, divisor: Any, data_format: str,
+) -> Tensor:  # fmt: skip
+    need_float("x", x)
+    axes, plans, pads, asked = _windowing(
+        function, n, x, kernel_size, stride, padding, ceil_mode, data_format
+    )
+    if divisor is None:
+        # Paddle counts as much padding after the elements as there is before them.
+        divisor = ((0, 0),) * n if exclusive else tuple([(lo, lo) for lo, _ in asked])
+    return _avg_pool(x, axes, plans, pads, divisor)
+
+
+def avg_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, exclusive: bool = True,
+    ceil_mode: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of every window of [N, C, L]; `exclusive` leaves padding out of the count."""
+    return _avg("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, exclusive, None, "NCL")
+
+
+def avg_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    exclusive: bool = True, divisor_override: float | None = None, data_format: str = "NCHW",
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of every window of [N, C, H, W]; `exclusive` leaves padding out of the count."""
+    return _avg(
+        "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, exclusive, divisor_override,
+        data_format,
+    )  # fmt: skip
+
+
+def avg_pool3d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    exclusive: bool = True, divisor_override: float | None = None, data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of every window of [N, C, D, H, W]."""
+    return _avg(
+        "avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, exclusive, divisor_override,
+        data_format,
+    )  # fmt: skip
+
+
+def _lp(
+    function: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any,
+    padding: Any, ceil_mode: bool, data_format: str,
+) -> Tensor:  # fmt: skip
+    need_float("x", x)
+    axes, plans, pads, _ = _windowing(
+        function, n, x, kernel_size, stride, padding, ceil_mode, data_format
+    )
+    if norm_type == 0:
+        raise InvalidArgument(f"[{function}] norm_type must not be 0. Received: 0")
+    if norm_type == math.inf:
+        return _max_pool(x, axes, plans, pads)
+    return _lp_pool(x, axes, plans, pads, float(norm_type))
+
+
+def lp_pool1d(
+    x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, data_format: str = "NCL", name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """sum(x^p)^(1/p) of every window of [N, C, L]."""
+    return _lp("lp_pool1d", 1, x, norm_type, kernel_size, stride, padding, ceil_mode, data_format)
+
+
+def lp_pool2d(
+    x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, data_format: str = "NCHW", name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """sum(x^p)^(1/p) of every window of [N, C, H, W]."""
+    return _lp("lp_pool2d", 2, x, norm_type, kernel_size, stride, padding, ceil_mode, data_format)
+
+
+__all__ = [
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "max_pool1d", "max_pool2d",
+    "max_pool3d",
+]  # fmt: skip

@@ -76,7 +76,7 @@ def call(lib, function, args, kwargs, grads):
     kwargs = {k: lift(v) for k, v in kwargs.items()}
     outs = _flatten(function(*args, **kwargs))
     if grads:
-        floats = [o for o in outs if not o.stop_gradient]
+        floats = [o for o in outs if not o.stop_gradient and "float" in _dtype_name(o)]
         for i, o in enumerate(floats):
             seed = lib.to_tensor(
                 np.asarray(_weight(o.shape, i)).astype(str(o.dtype).split(".")[-1])
