@@ -30,12 +30,13 @@ NOT_METHODS = frozenset((
     "arange", "as_tensor", "asarray", "assign", "bernoulli", "binomial", "cartesian_prod", "cat",
     "check_shape", "column_stack", "complex", "concatenate", "create_parameter", "crop", "dstack",
     "einsum", "empty", "empty_like", "erf_", "expm1_", "eye", "finfo", "from_dlpack", "from_numpy",
-    "full", "full_like", "ger", "hstack", "iinfo", "linspace", "log_normal", "logspace",
-    "meshgrid", "normal", "ones", "ones_like", "pdist", "poisson", "positive", "rand",
-    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "range",
-    "row_stack", "searchsorted", "seed", "standard_gamma", "standard_normal", "to_dlpack",
-    "to_tensor", "tril_indices", "triu_indices", "uniform", "vecdot", "vstack", "zeros",
-    "zeros_like",
+    "full", "full_like", "ger", "get_cuda_rng_state", "get_rng_state", "hstack", "iinfo",
+    "is_tensor", "linspace", "log_normal", "logspace", "manual_seed", "meshgrid", "normal",
+    "ones", "ones_like", "pdist", "poisson", "positive", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "range", "row_stack", "searchsorted",
+    "seed", "set_cuda_rng_state", "set_rng_state", "standard_gamma", "standard_normal",
+    "to_dlpack", "to_tensor", "tril_indices", "triu_indices", "uniform", "vecdot", "vstack",
+    "zeros", "zeros_like",
 ))  # fmt: skip
 
 # Functions of `paddle.linalg`, `paddle.signal` and `paddle.nn.functional` that are methods too.
