@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.core import dtype as dt
 from bireme.core.aval import FLOAT, INT
 from bireme.core.op import Call, Op
 from bireme.core.trace import Value, record, state
@@ -19,32 +18,51 @@ _calls: dict[Any, Call] = {}
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...] = ()) -> list[Value]:
     """Record `op` on tensors, lists of tensors, numbers and None; returns its results."""
-    values: list[Any] = []
-    layout: list[int] = []
-    for x in inputs:
-        if x.__class__ is list:
-            values += [t._value for t in x]
-            layout.append(len(x))
-        else:
-            values.append(x._value if hasattr(x, "_value") else x)
-            layout.append(-1)
-    types = tuple([_type(v) for v in values])
-    key = (op.name, types, tuple(layout), attrs)
-    call = _calls.get(key)
-    if call is None:
-        casts = tuple([t.dtype if t is FLOAT or t is INT else None for t in types])
-        named = dict(zip(op.attr_names, attrs, strict=True))
-        call = _calls.setdefault(key, Call(op, types, tuple(layout), named, casts))
-    return record(call, state.trace, tuple(values))
+    return Repeated(op)(inputs, attrs)
 
 
-def _type(x: Any) -> Any:
-    if x is None:
-        return None
-    kind = x.__class__
-    if kind is float:
-        return FLOAT
-    return INT if kind is int else x.aval
+class Repeated:
+    """An op that is called again and again on inputs of the same types.
+
+    It remembers the last Call, so that a steady training step compares types and hashes nothing.
+    """
+
+    __slots__ = ("_attrs", "_call", "_layout", "_op", "_types")
+
+    def __init__(self, op: Op):
+        self._op = op
+        self._call: Call | None = None
+        self._types: list[Any] = []
+        self._layout: list[int] = []
+        self._attrs: tuple[Any, ...] = ()
+
+    def __call__(self, inputs: tuple[Any, ...], attrs: tuple[Any, ...] = ()) -> list[Value]:
+        values: list[Any] = []
+        layout: list[int] = []
+        for x in inputs:
+            if x.__class__ is list:
+                values += [t._value for t in x]
+                layout.append(len(x))
+            else:
+                values.append(x if x is None or x.__class__ is float else x._value)
+                layout.append(-1)
+        types = [
+            v.aval if isinstance(v, Value) else None if v is None else FLOAT for v in values
+        ]
+        call = self._call
+        if call is None or types != self._types or layout != self._layout or attrs != self._attrs:
+            call = self._look_up(tuple(types), tuple(layout), attrs)
+            self._call, self._types, self._layout, self._attrs = call, types, layout, attrs
+        return record(call, state.trace, tuple(values))
+
+    def _look_up(self, types: tuple[Any, ...], layout: tuple[int, ...], attrs: Any) -> Call:
+        key = (self._op.name, types, layout, attrs)
+        call = _calls.get(key)
+        if call is None:
+            casts = tuple([t.dtype if t is FLOAT or t is INT else None for t in types])
+            named = dict(zip(self._op.attr_names, attrs, strict=True))
+            call = _calls.setdefault(key, Call(self._op, types, layout, named, casts))
+        return call
 
 
 def wide(xp: Any, x: Any) -> Any:
@@ -55,9 +73,3 @@ def wide(xp: Any, x: Any) -> Any:
 def same_types(*groups: Any, **attrs: Any) -> tuple[Any, ...]:
     """Type inference of an op whose results are like its first input list."""
     return tuple(groups[0])
-
-
-def float32_scalar() -> Any:
-    from bireme.core.aval import aval
-
-    return aval((), dt.float32)

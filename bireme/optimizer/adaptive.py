@@ -1,0 +1,126 @@
+"""Adagrad, Adadelta and RMSProp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core.errors import InvalidArgument
+from bireme.optimizer.optimizer import Optimizer
+from bireme.optimizer.slots import Slot
+from bireme.optimizer.update import update_op
+
+
+def _adagrad(xp, p, g, lr, slots, clock, hyper, extra):
+    total = slots[0] + g * g
+    return p - lr * g / (xp.sqrt(total) + hyper[0]), [total]
+
+
+class Adagrad(Optimizer):
+    """The step shrinks with the sum of squared gradients."""
+
+    _op = update_op("adagrad_update", _adagrad)
+    _slots = (Slot("moment"),)
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        epsilon: float = 1e-6,
+        parameters: Any = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+        initial_accumulator_value: float = 0.0,
+    ) -> None:
+        defaults = {
+            "epsilon": epsilon,
+            "initial_accumulator_value": initial_accumulator_value,
+        }
+        super().__init__(
+            learning_rate, parameters, weight_decay, grad_clip, name, defaults=defaults
+        )
+
+    def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
+        return (float(options["epsilon"]),)
+
+    def _initial(self, options: dict[str, Any]) -> dict[str, float]:
+        return {"moment": float(options["initial_accumulator_value"])}
+
+
+def _adadelta(xp, p, g, lr, slots, clock, hyper, extra):
+    rho, epsilon = hyper
+    squares = rho * slots[0] + (1 - rho) * g * g
+    change = xp.sqrt((slots[1] + epsilon) / (squares + epsilon)) * g
+    changes = rho * slots[1] + (1 - rho) * change * change
+    return p - lr * change, [squares, changes]
+
+
+class Adadelta(Optimizer):
+    """The step follows the ratio of past updates to past gradients."""
+
+    _op = update_op("adadelta_update", _adadelta)
+    _slots = (Slot("_avg_squared_grad"), Slot("_avg_squared_update"))
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        epsilon: float = 1e-6,
+        rho: float = 0.95,
+        parameters: Any = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        defaults = {"epsilon": epsilon, "rho": rho}
+        super().__init__(
+            learning_rate, parameters, weight_decay, grad_clip, name, defaults=defaults
+        )
+
+    def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
+        return (float(options["rho"]), float(options["epsilon"]))
+
+
+def _rmsprop(xp, p, g, lr, slots, clock, hyper, extra):
+    rho, epsilon, momentum, centered = hyper
+    squares = rho * slots[1] + (1 - rho) * g * g
+    mean = slots[2]
+    spread = squares
+    if centered:
+        mean = rho * mean + (1 - rho) * g
+        spread = squares - mean * mean
+    change = momentum * slots[0] + lr * g / xp.sqrt(spread + epsilon)
+    return p - change, [change, squares, mean]
+
+
+class RMSProp(Optimizer):
+    """The gradient over the root of its running mean square."""
+
+    _op = update_op("rmsprop_update", _rmsprop)
+    _slots = (Slot("momentum"), Slot("mean_square"), Slot("mean_grad"))
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        rho: float = 0.95,
+        epsilon: float = 1e-6,
+        momentum: float = 0.0,
+        centered: bool = False,
+        parameters: Any = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        for what, value in (("rho", rho), ("epsilon", epsilon), ("momentum", momentum)):
+            if value is None or value < 0:
+                raise InvalidArgument(f"[RMSProp] {what} must be 0 or more. Received: {value}")
+        defaults = {"rho": rho, "epsilon": epsilon, "momentum": momentum, "centered": centered}
+        super().__init__(
+            learning_rate, parameters, weight_decay, grad_clip, name, defaults=defaults
+        )
+
+    def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
+        return (
+            float(options["rho"]),
+            float(options["epsilon"]),
+            float(options["momentum"]),
+            bool(options["centered"]),
+        )

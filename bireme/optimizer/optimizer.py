@@ -1,0 +1,379 @@
+"""Optimizer: what all optimizers share.
+
+A step records one op for all parameters of a group (see `update.py`), puts the results back into
+the parameters, and marks the step's end. Nothing is read back, so the device is never waited for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from bireme.core import trace
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.op import Op
+from bireme.core.tensor import Parameter, Tensor
+from bireme.nn.clip import ClipGradBase
+from bireme.optimizer.lr import LRScheduler
+from bireme.optimizer.slots import Clocks, Slot, Slots
+from bireme.optimizer.update import Settings
+from bireme.regularizer import L2Decay, WeightDecayRegularizer
+
+
+class Optimizer:
+    """Base of all optimizers.
+
+    A subclass names its accumulators (`_slots`), the values that all parameters share
+    (`_clock`), and the op that updates the parameters (`_op`).
+    """
+
+    _slots: ClassVar[tuple[Slot, ...]] = ()
+    _clock: ClassVar[tuple[Slot, ...]] = ()
+    _op: ClassVar[Op]
+    # Accumulators of half-precision parameters: in float32, or in the parameter's own dtype.
+    _wide_slots: ClassVar[bool] = False
+    # Whether weight decay is the rule's own affair rather than a term of the gradient.
+    _decoupled_decay: ClassVar[bool] = False
+    # The order of the state dict's entries.
+    _clock_first: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        parameters: Iterable[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: ClipGradBase | None = None,
+        name: str | None = None,
+        *,
+        multi_precision: bool = False,
+        defaults: dict[str, Any] | None = None,
+    ) -> None:
+        self._learning_rate = _checked_rate(learning_rate)
+        self._name = name
+        self._grad_clip = _checked_clip(grad_clip)
+        self.regularization = _as_regularizer(weight_decay, type(self).__name__)
+        self._defaults = {**(defaults or {}), "grad_clip": grad_clip, "weight_decay": weight_decay}
+        self._parameter_list = _checked_parameters(parameters)
+        self._groups = self._make_groups()
+        self._state = Slots(self._slots, self._wide_slots, bool(multi_precision))
+        self._clocks = Clocks(self._clock, self._state)
+        self._skip: Tensor | None = None
+
+    @property
+    def _multi_precision(self) -> bool:
+        return self._state.multi_precision
+
+    @_multi_precision.setter
+    def _multi_precision(self, wanted: bool) -> None:
+        self._state.multi_precision = bool(wanted)
+
+    # --- parameters and groups ------------------------------------------------------------
+
+    @property
+    def _param_groups(self) -> list[Any]:
+        if self._has_groups():
+            return [group.options for group in self._groups]
+        return self._parameter_list
+
+    def _has_groups(self) -> bool:
+        return bool(self._parameter_list) and isinstance(self._parameter_list[0], dict)
+
+    def _make_groups(self) -> list[Group]:
+        if not self._has_groups():
+            return [Group(self, {"params": self._parameter_list, **self._defaults})]
+        groups: list[Group] = []
+        for given in self._parameter_list:
+            groups.append(self._new_group(given, groups))
+        return groups
+
+    def _new_group(self, given: dict[str, Any], others: list[Group]) -> Group:
+        if not isinstance(given, dict) or "params" not in given:
+            raise InvalidArgument(
+                "a parameter group is a dict with the key 'params'. Received: "
+                f"{sorted(given) if isinstance(given, dict) else type(given).__name__}"
+            )
+        if isinstance(given["params"], set):
+            raise TypeMismatch("parameters need an order: pass a list, not a set")
+        params = [given["params"]] if isinstance(given["params"], Tensor) else given["params"]
+        options = {**self._defaults, **given, "params": list(params)}
+        known = {id(p) for group in others for p in group.params}
+        if any(id(p) in known for p in options["params"]):
+            raise InvalidArgument("a parameter appears in more than one parameter group")
+        for p in options["params"]:
+            p.optimize_attr["learning_rate"] = options.get("learning_rate", 1.0)
+        if not self._decoupled_decay:
+            for p in options["params"]:
+                p.regularizer = _as_regularizer(options["weight_decay"], type(self).__name__)
+        return Group(self, options)
+
+    def _add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train more parameters from now on."""
+        self._groups.append(self._new_group(param_group, self._groups))
+
+    def _all_parameters(self) -> list[Parameter]:
+        return [p for group in self._groups for p in group.params]
+
+    # --- learning rate --------------------------------------------------------------------
+
+    def get_lr(self) -> float:
+        """The learning rate of the next step."""
+        rate = self._learning_rate
+        if isinstance(rate, LRScheduler):
+            return float(rate())
+        return float(rate)
+
+    def set_lr(self, value: float) -> None:
+        """Use another constant learning rate from now on."""
+        if not isinstance(value, int | float):
+            raise TypeMismatch(f"[set_lr] takes a number. Received: {type(value).__name__}")
+        if isinstance(self._learning_rate, LRScheduler):
+            raise SchedulerInCharge(
+                "[set_lr] this optimizer's learning rate comes from a scheduler; change the "
+                "scheduler, or use set_lr_scheduler() to give it another one"
+            )
+        self._learning_rate = float(value)
+
+    def set_lr_scheduler(self, scheduler: LRScheduler) -> None:
+        """Take the learning rate from `scheduler` from now on."""
+        if not isinstance(scheduler, LRScheduler):
+            raise TypeMismatch(
+                f"[set_lr_scheduler] takes an LRScheduler. Received: {type(scheduler).__name__}"
+            )
+        self._learning_rate = scheduler
+
+    # --- the step -------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Update every parameter that has a gradient."""
+        rate = self.get_lr()
+        for group in self._groups:
+            pairs = group.pairs()
+            if pairs:
+                self._update_group(group, pairs, rate)
+        trace.seal()
+
+    def _update_group(self, group: Group, pairs: list[tuple[Any, Tensor]], rate: float) -> None:
+        clip = group.options.get("grad_clip")
+        if clip is not None:
+            pairs = clip(pairs)
+        for clock, members in self._clocks.partition(pairs, self._initial(group.options)):
+            self._update(group, clock, members, rate)
+
+    def _update(
+        self, group: Group, clock: Any, pairs: list[tuple[Any, Tensor]], rate: float
+    ) -> None:
+        params = [p for p, _ in pairs]
+        grads = [g for _, g in pairs]
+        each = group.settings(params)
+        targets = [self._state.target(p) for p in params]
+        states = self._state.tensors(params, targets, self._initial(group.options))
+        shared = clock.tensors
+        hyper = self._hyper(group.options)
+        inputs = (targets, grads, states, shared, rate, self._skip)
+        results = iter(group.recorder(inputs, (each, hyper)))
+        for tensor in (*targets, *states, *shared):
+            tensor._put(next(results))
+        for p, target in zip(params, targets, strict=True):
+            if p is not target:
+                p._put(next(results))
+
+    def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
+        """The rule's constants, from the group's options."""
+        return ()
+
+    def _initial(self, options: dict[str, Any]) -> dict[str, float]:
+        """What accumulators and clocks start with, where it depends on the options."""
+        return {}
+
+    def _setting(self, param: Any, options: dict[str, Any]) -> Settings:
+        """What is fixed for one parameter."""
+        penalty = getattr(param, "regularizer", None) or self.regularization
+        low = param.dtype.name if self._state.has_master(param) else None
+        scale = float(getattr(param, "optimize_attr", _NO_SCALE).get("learning_rate", 1.0))
+        if penalty is None or self._decoupled_decay:
+            return Settings(scale, low=low, extra=self._extra(param, options))
+        return Settings(
+            scale,
+            decay=penalty.kind,
+            coeff=penalty.coeff,
+            low=low,
+            extra=self._extra(param, options),
+        )
+
+    def _extra(self, param: Any, options: dict[str, Any]) -> Any:
+        """What the rule wants to know about one parameter besides."""
+        return None
+
+    def clear_grad(self, set_to_zero: bool = True) -> None:
+        """Clear all gradients and start the step that was recorded."""
+        for group in self._groups:
+            for p in group.params:
+                if p._node is not None:
+                    p.clear_gradient(set_to_zero)
+        trace.flush_sealed()
+
+    clear_gradients = clear_grad
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.clear_grad(set_to_zero=not set_to_none)
+
+    def backward(
+        self,
+        loss: Tensor,
+        startup_program: Any = None,
+        parameters: Any = None,
+        no_grad_set: Any = None,
+        callbacks: Any = None,
+    ) -> list[tuple[Any, Tensor]]:
+        """The (parameter, gradient) pairs that `loss.backward()` has left."""
+        chosen = self._all_parameters() if parameters is None else list(parameters)
+        excluded = {id(p) for p in no_grad_set or ()}
+        return [
+            (p, p.grad)
+            for p in chosen
+            if p._node is not None and p.grad is not None and id(p) not in excluded
+        ]
+
+    def apply_gradients(self, params_grads: list[tuple[Any, Tensor]]) -> list[Any]:
+        """Update with the given gradients."""
+        rate = self.get_lr()
+        given = {id(p): g for p, g in params_grads}
+        for group in self._groups:
+            pairs = [(p, given[id(p)]) for p in group.params if given.get(id(p)) is not None]
+            if pairs:
+                self._update_group(group, pairs, rate)
+        trace.seal()
+        return []
+
+    def minimize(
+        self,
+        loss: Tensor,
+        startup_program: Any = None,
+        parameters: Any = None,
+        no_grad_set: Any = None,
+    ) -> tuple[list[Any], list[tuple[Any, Tensor]]]:
+        """Update from gradients that `loss.backward()` has computed before."""
+        pairs = self.backward(loss, startup_program, parameters, no_grad_set)
+        return self.apply_gradients(pairs), pairs
+
+    # --- state ----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Accumulators by name, the master weights and the scheduler's state."""
+        state: dict[str, Any] = OrderedDict(self._state.state_dict())
+        state.update(self._clocks.state_dict())
+        kinds = (*self._slots, *self._clock)
+        if self._clock_first:
+            kinds = (*self._clock, *self._slots)
+        state = self._state.ordered(state, kinds)
+        if self._state.masters:
+            state["master_weights"] = dict(self._state.masters)
+        if isinstance(self._learning_rate, LRScheduler):
+            state["LR_Scheduler"] = self._learning_rate.state_dict()
+        return state
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        state = dict(state_dict)
+        schedule = state.pop("LR_Scheduler", None)
+        if isinstance(self._learning_rate, LRScheduler) and schedule:
+            self._learning_rate.set_state_dict(schedule)
+        masters = state.pop("master_weights", None)
+        self._state.load(state, masters)
+        self._clocks.forget()
+
+    set_dict = set_state_dict
+    load_state_dict = set_state_dict
+
+    def get_opti_var_name_list(self) -> list[str]:
+        """The names of all accumulators."""
+        return [k for k in self.state_dict() if k not in ("master_weights", "LR_Scheduler")]
+
+
+_NO_SCALE: dict[str, float] = {}
+
+
+class Group:
+    """Parameters that are updated with the same options."""
+
+    def __init__(self, optimizer: Optimizer, options: dict[str, Any]):
+        from bireme.nn.grouped import Repeated
+
+        self._optimizer = optimizer
+        self.options = options
+        self.params: list[Any] = options["params"]
+        self.recorder = Repeated(optimizer._op) if hasattr(optimizer, "_op") else None
+        self._seen: list[Any] = []
+        self._settings: tuple[Settings, ...] = ()
+
+    def pairs(self) -> list[tuple[Any, Tensor]]:
+        """(parameter, gradient) of those that have one."""
+        found = []
+        for p in self.params:
+            if p._node is not None:
+                grad = p._grad
+                if grad is None and p._grad_is_zero:
+                    grad = p.grad
+                if grad is not None:
+                    found.append((p, grad))
+        return found
+
+    def settings(self, params: list[Any]) -> tuple[Settings, ...]:
+        """The parameters' settings; worked out anew only when one of their sources changed."""
+        seen: list[Any] = [id(p) for p in params]
+        seen += [p.optimize_attr["learning_rate"] for p in params if hasattr(p, "optimize_attr")]
+        seen += [getattr(p, "regularizer", None) for p in params]
+        if seen != self._seen:
+            make = self._optimizer._setting
+            self._settings = tuple([make(p, self.options) for p in params])
+            self._seen = seen
+        return self._settings
+
+
+class SchedulerInCharge(TypeMismatch, RuntimeError):  # noqa: N818 (named as in core.errors)
+    """A constant learning rate was set although a scheduler decides it."""
+
+
+def _checked_rate(rate: Any) -> Any:
+    if isinstance(rate, LRScheduler | Tensor):
+        return rate
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise TypeMismatch(
+            f"learning_rate must be a number or an LRScheduler. Received: {type(rate).__name__}"
+        )
+    return float(rate)
+
+
+def _checked_clip(clip: Any) -> Any:
+    if clip is not None and not isinstance(clip, ClipGradBase):
+        raise TypeMismatch(
+            "grad_clip must be ClipGradByValue, ClipGradByNorm or ClipGradByGlobalNorm. "
+            f"Received: {type(clip).__name__}"
+        )
+    return clip
+
+
+def _checked_parameters(parameters: Any) -> list[Any]:
+    if parameters is None:
+        raise MissingParameters("an optimizer needs parameters: pass parameters=model.parameters()")
+    if isinstance(parameters, Tensor):
+        raise TypeMismatch("parameters must be a list of tensors. Received: a single Tensor")
+    if isinstance(parameters, dict):
+        raise TypeMismatch("parameters must be a list; for parameter groups, a list of dicts")
+    return list(parameters)
+
+
+class MissingParameters(TypeMismatch, AttributeError):  # noqa: N818 (named as in core.errors)
+    """An optimizer that was given nothing to update."""
+
+
+def _as_regularizer(decay: Any, where: str) -> WeightDecayRegularizer | None:
+    if decay is None or isinstance(decay, WeightDecayRegularizer):
+        return decay
+    if isinstance(decay, int | float):
+        return L2Decay(float(decay))
+    raise TypeMismatch(
+        f"[{where}] weight_decay must be a number, L1Decay or L2Decay. Received: "
+        f"{type(decay).__name__}"
+    )

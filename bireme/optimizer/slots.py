@@ -1,0 +1,230 @@
+"""What an optimizer remembers: accumulators per parameter, and clocks that parameters share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core.errors import InvalidArgument
+from bireme.core.tensor import Tensor, constant
+from bireme.nn import naming
+
+
+class Slot(NamedTuple):
+    """A kind of accumulator.
+
+    `shown` is how a clock's entry looks in the state dict: as one element, or spread to the
+    parameter's shape.
+    """
+
+    name: str
+    fill: float = 0.0
+    shown: str = "one"
+    dtype: str | None = None
+    rows: int = 0  # a leading dimension, for rings of past gradients
+
+
+class Slots:
+    """The accumulators and master weights of all parameters."""
+
+    def __init__(self, kinds: tuple[Slot, ...], wide: bool, multi_precision: bool):
+        self.kinds = kinds
+        self.wide = wide
+        self.multi_precision = multi_precision
+        self.masters: dict[str, Tensor] = {}
+        self.params: dict[int, Any] = {}
+        self._of: dict[int, list[Tensor]] = {}
+        self._names: dict[tuple[int, str], str] = {}
+        self._loaded: dict[str, Any] = {}
+
+    def has_master(self, param: Any) -> bool:
+        return self.multi_precision and param.dtype in (dt.float16, dt.bfloat16)
+
+    def target(self, param: Any) -> Tensor:
+        """The tensor that is updated: the parameter, or its float32 master."""
+        if not self.has_master(param):
+            return param
+        master = self.masters.get(param.name)
+        if master is None:
+            master = self.masters[param.name] = Tensor(param._value, None).astype(dt.float32)
+            master.name = naming.generate(param.name + "_fp32_master")
+        return master
+
+    def tensors(
+        self, params: list[Any], targets: list[Tensor], initial: dict[str, float]
+    ) -> list[Tensor]:
+        """All accumulators: the first kind of every parameter, then the second …"""
+        rows = []
+        for p, target in zip(params, targets, strict=True):
+            own = self._of.get(id(p))
+            if own is None:
+                own = self._of[id(p)] = [
+                    self._new(p, target, kind, initial.get(kind.name, kind.fill))
+                    for kind in self.kinds
+                ]
+                self.params[id(p)] = p
+            rows.append(own)
+        return [tensor for column in zip(*rows, strict=True) for tensor in column]
+
+    def _new(self, param: Any, target: Tensor, kind: Slot, fill: float) -> Tensor:
+        dtype = target.dtype
+        if self.wide and dtype in (dt.float16, dt.bfloat16):
+            dtype = dt.float32
+        shape = (kind.rows, *target.shape) if kind.rows else tuple(target.shape)
+        loaded = self.loaded(param, kind.name)
+        if loaded is not None:
+            array = as_array(loaded, dtype).reshape(shape)
+        else:
+            array = np.full(shape, fill, dtype.numpy) if fill else np.zeros(shape, dtype.numpy)
+        made = constant(array)
+        made.name = self.name_of(param, kind.name)
+        return made
+
+    def name_of(self, param: Any, kind: str) -> str:
+        """`<param or master>_<kind>_<n>`, the key in the state dict."""
+        key = (id(param), kind)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = naming.generate(f"{self.target(param).name}_{kind}")
+        return name
+
+    def loaded(self, param: Any, kind: str) -> Any:
+        """What `load` brought for an accumulator that did not exist then."""
+        name = self.name_of(param, kind)
+        if name in self._loaded or not self._loaded:
+            return self._loaded.get(name)
+        # The number at the end counts optimizers made in the process that saved the state.
+        stem = name.rpartition("_")[0]
+        return next((v for k, v in self._loaded.items() if k.rpartition("_")[0] == stem), None)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {t.name: t for own in self._of.values() for t in own}
+
+    def ordered(self, state: dict[str, Any], kinds: tuple[Slot, ...]) -> dict[str, Any]:
+        """The same entries in Paddle's order: by kind, then by parameter."""
+        result: dict[str, Any] = OrderedDict()
+        for kind in kinds:
+            for key in self.params:
+                name = self._names.get((key, kind.name))
+                if name in state:
+                    result[name] = state[name]
+        return result
+
+    def load(self, state: dict[str, Any], masters: dict[str, Any] | None) -> None:
+        """Take over a state; accumulators that do not exist yet find theirs when they are made."""
+        self._loaded = dict(state)
+        for name, value in (masters or {}).items():
+            if name in self.masters:
+                self.masters[name].set_value(as_array(value, dt.float32))
+                continue
+            made = self.masters[name] = constant(as_array(value, dt.float32))
+            made.name = naming.generate(name + "_fp32_master")
+        for key, own in self._of.items():
+            for tensor, kind in zip(own, self.kinds, strict=True):
+                value = self.loaded(self.params[key], kind.name)
+                if value is None:
+                    raise InvalidArgument(
+                        f"[set_state_dict] the state has no entry for {tensor.name!r}"
+                    )
+                tensor.set_value(as_array(value, tensor.dtype).reshape(tuple(tensor.shape)))
+
+
+def as_array(value: Any, dtype: dt.DType) -> np.ndarray:
+    """A copy of a tensor's or array's contents in `dtype`."""
+    array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    return np.array(array, dtype.numpy)
+
+
+class Clock:
+    """Values that advance with every step, shared by parameters that were updated together."""
+
+    __slots__ = ("members", "tensors")
+
+    def __init__(self, tensors: list[Tensor], members: int):
+        self.tensors = tensors
+        self.members = members
+
+
+class Clocks:
+    """The clocks of all parameters. Usually there is one.
+
+    A parameter that has no gradient in some step falls behind; it then gets a clock of its own.
+    """
+
+    def __init__(self, kinds: tuple[Slot, ...], slots: Slots):
+        self.kinds = kinds
+        self._slots = slots
+        self._of: dict[int, Clock] = {}
+
+    def partition(
+        self, pairs: list[tuple[Any, Tensor]], initial: dict[str, float]
+    ) -> list[tuple[Clock, list[tuple[Any, Tensor]]]]:
+        """The pairs by the clock that they go by."""
+        if not self.kinds:
+            return [(_NO_CLOCK, pairs)]
+        by_clock: dict[Clock, list[tuple[Any, Tensor]]] = {}
+        for pair in pairs:
+            clock = self._of.get(id(pair[0]))
+            if clock is None:
+                self._start([p for p, _ in pairs], initial)
+                return self.partition(pairs, initial)
+            by_clock.setdefault(clock, []).append(pair)
+        return [
+            (c if len(members) == c.members else self._split(c, members), members)
+            for c, members in by_clock.items()
+        ]
+
+    def _start(self, params: list[Any], initial: dict[str, float]) -> None:
+        """Clocks for parameters seen for the first time, one per dtype and starting time."""
+        fresh: dict[Any, list[Any]] = {}
+        for p in params:
+            if id(p) not in self._of:
+                kind = dt.float64 if p.dtype is dt.float64 else dt.float32
+                fresh.setdefault((kind, self._times(p, initial)), []).append(p)
+        for (kind, times), members in fresh.items():
+            tensors = []
+            for slot, time in zip(self.kinds, times, strict=True):
+                dtype = dt.as_dtype(slot.dtype) if slot.dtype else kind
+                tensors.append(constant(np.full((1,), time, dtype.numpy)))
+            clock = Clock(tensors, len(members))
+            self._of.update({id(p): clock for p in members})
+
+    def _times(self, param: Any, initial: dict[str, float]) -> tuple[float, ...]:
+        times = []
+        for slot in self.kinds:
+            loaded = self._slots.loaded(param, slot.name)
+            start = initial.get(slot.name, slot.fill)
+            times.append(
+                start if loaded is None else float(np.ravel(as_array(loaded, dt.float64))[0])
+            )
+        return tuple(times)
+
+    def _split(self, clock: Clock, members: list[tuple[Any, Tensor]]) -> Clock:
+        clock.members -= len(members)
+        own = Clock([Tensor(t._value, None) for t in clock.tensors], len(members))
+        self._of.update({id(p): own for p, _ in members})
+        return own
+
+    def state_dict(self) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = {}
+        for key, param in self._slots.params.items():
+            clock = self._of.get(key, _NO_CLOCK)
+            for slot, tensor in zip(self.kinds, clock.tensors, strict=False):
+                if slot.shown == "one":
+                    shown = Tensor(tensor._value, None)
+                else:
+                    shape = tuple(param.shape)
+                    shown = constant(np.full(shape, tensor.item(), tensor.dtype.numpy))
+                shown.name = self._slots.name_of(param, slot.name)
+                state[shown.name] = shown
+        return state
+
+    def forget(self) -> None:
+        """After a state was loaded, clocks start again from it."""
+        self._of = {}
+
+
+_NO_CLOCK = Clock([], 0)
