@@ -315,7 +315,7 @@ def rotate(
     new_height, new_width = height, width
     shift_x, shift_y = x, y
     if expand:
-        corners = [(cos * u + sin * v, -sin * u + cos * v)
+        corners = [(cos * u + sin * v + x, -sin * u + cos * v + y)
                    for u in (-x, width - x) for v in (-y, height - y)]  # fmt: skip
         across, down = zip(*corners, strict=True)
         new_width = math.ceil(max(across)) - math.floor(min(across))
