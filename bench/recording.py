@@ -32,7 +32,7 @@ class _NoExecution:
         types = program.graph.value_types()
         self.types = [types[slot] for slot in program.outputs]
 
-    def call(self, arguments: tuple[Any, ...]) -> list[_Ghost]:
+    def call(self, *arguments: Any) -> list[_Ghost]:
         # Fresh objects each time: a result held elsewhere would change the cache key.
         return [_Ghost(t) for t in self.types]
 
