@@ -1,0 +1,121 @@
+"""The command line and the `paddle` alias, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from bireme import cli
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "bireme.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "BIREME_COMPILE": "never"},
+    )
+
+
+def script(tmp_path, text, name="script.py"):
+    path = tmp_path / name
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+def test_info(capsys):
+    assert cli.main(["info"]) == 0
+    out = capsys.readouterr().out
+    for word in ("bireme", "jax", "devices", "cpu:0", "cache folder", "BIREME_COMPILE"):
+        assert word in out
+
+
+def test_run_resolves_paddle_to_bireme(tmp_path):
+    (tmp_path / "helper.py").write_text("import paddle\ndouble = lambda x: paddle.add(x, x)\n")
+    path = script(
+        tmp_path,
+        """
+        import sys
+        import paddle
+        import paddle.nn as nn
+        import paddle.nn.functional as F
+        from paddle.io import DataLoader
+        from paddle import to_tensor
+        from helper import double
+        import bireme
+        assert DataLoader is bireme.io.DataLoader
+        assert paddle.nn.functional.relu is F.relu is nn.functional.relu
+        assert __name__ == "__main__"
+        print(double(to_tensor([1.5])).numpy(), sys.argv[1:], F.relu(to_tensor([-1.0])).item())
+        """,
+    )
+    result = run("run", path, "--flag", "x", cwd="/")
+    assert result.stderr == ""
+    assert result.stdout == "[3.] ['--flag', 'x'] 0.0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("paddle.to_tensr", "paddle.to_tensr is not in Bireme; nearest: paddle.to_tensor"),
+        ("from paddle.io import DataLoadr", "is not in Bireme; nearest: paddle.io.DataLoader"),
+        ("import paddle.nothing.here", "paddle.nothing is not in Bireme"),
+        ("paddle.DataLoader", "paddle.DataLoader is not in Bireme"),
+    ],
+)  # fmt: skip
+def test_run_names_what_is_missing(tmp_path, line, message):
+    result = run("run", script(tmp_path, f"import paddle, paddle.io\n{line}\n"))
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "script.py" in result.stderr
+
+
+def test_alias_details(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        from bireme import compat
+        with compat.installed():
+            import paddle
+            from paddle.io import *
+            assert DataLoader
+            assert not hasattr(paddle, "nothing_like_this")
+            assert "to_tensor" in dir(paddle)
+            paddle.my_patch = 3
+            import bireme
+            assert bireme.my_patch == 3
+        import sys
+        assert "paddle" not in sys.modules
+        sys.modules["paddle"] = sys
+        try:
+            compat.install()
+        except compat.BiremeError as e:
+            print(e)
+        """,
+    )
+    result = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
+    assert "already imported" in result.stdout
+
+
+def test_exit_codes(tmp_path):
+    assert run("run", "no_such_file.py").returncode == 2
+    assert run("run", script(tmp_path, "raise SystemExit(7)")).returncode == 7
+    assert run().returncode == 2
+    assert run("nonsense").returncode == 2
+
+
+def test_import_is_quick_and_free_of_jax(tmp_path):
+    code = (
+        "import sys, bireme, bireme.io, bireme.device, bireme.profiler; print('jax' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout == "False\n"
