@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, tree
+from bireme.core import tree
 from bireme.core.aval import Aval
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.graph import Graph, Number
-from bireme.core.graph_op import Backward, GraphOp
+from bireme.core.graph_op import GraphOp
 from bireme.core.op import op
-from bireme.core.rewrite import GraphBuilder
+from bireme.core.pull_back import Pulled, Split, TapeEnd
 from bireme.core.tensor import Tensor, constant
 from bireme.core.trace import Trace, Value, record, state
 
@@ -133,8 +133,10 @@ class CaptureTrace(Trace):
 
     def wrote(self, tensor: Tensor) -> None:
         value = tensor._value
-        inside = value.trace is self and value.slot >= 0
-        if not inside and id(tensor) not in self.written:
+        if value.trace is self and value.slot >= 0:
+            return  # made inside, nobody outside sees it
+        known = self.written.get(id(tensor))
+        if known is None or known.tensor() is not tensor:
             self.written[id(tensor)] = Written(tensor)
 
     def next_key(self, generator: Any) -> tuple[int, int]:
@@ -268,22 +270,23 @@ class _Finisher:
         roots += [None if t._node is w.node else t._node for w, t in writes]
         tracked = [node is not None for node in roots]
         n_leaves = len(trace.leaves)
-        grads, found, targets = self._backward(roots, edges, forward_outputs)
+        pulled, again = self._pull_back(roots, edges, forward_outputs, end)
         whole = self._graph(forward_outputs)
-        constants = {
+        whole.constants = {
             i: self._contents(v)
-            for i, v in enumerate(trace.leaves[:n_leaves])
-            if i not in owners and self._is_small(v)
+            for i, v in enumerate(trace.leaves)
+            if i not in owners and (self._is_small(v) or i >= n_leaves) and v.buf is not None
         }
-        whole.constants = constants
-        split = _Split(whole, end, n_leaves, self._tape_at())
-        forward, backward = split.cut(forward_outputs, grads, found, targets)
-        if backward is not None:
-            backward.attach(forward)
+        split = Split(whole, self._node_count(end), n_leaves)
+        forward = split.forward(forward_outputs, pulled)
+        if pulled.found:
+            count = len(forward_outputs)
+            backward = split.backward(forward, count, pulled)
+            backward.attach(forward, split.backward(forward, count, again, saving=pulled))
         outer: list[Tensor] = []
         names: list[str | None] = []
         for i in range(len(self.arguments), n_leaves):
-            if i not in constants:
+            if i not in whole.constants:
                 tensor = owners.get(i)
                 if tensor is None:
                     tensor = constant(self._contents(trace.leaves[i]))
@@ -335,54 +338,45 @@ class _Finisher:
             if slot is not None and tensor is not None:
                 owners.setdefault(-1 - slot, tensor)
         rest = [v for i, v in enumerate(trace.leaves) if i not in owners]
-        if rest:
-            # Ops see Values only. Whoever holds such a Value from a variable, a closure or an
-            # object is found through the garbage collector; this runs once per capture.
-            returned = {id(t) for t in self.outs}
-            for holder in gc.get_referrers(*rest):
-                if isinstance(holder, Tensor) and id(holder) not in returned:
-                    slot = trace.slots.get(id(holder._value))
-                    if slot is not None:
-                        owners.setdefault(-1 - slot, holder)
+        returned = {id(t) for t in self.outs}
+        for tensor in _holders(rest) if rest else ():
+            slot = trace.slots.get(id(tensor._value))
+            if slot is not None and id(tensor) not in returned:
+                owners.setdefault(-1 - slot, tensor)
         return owners
 
-    def _backward(
-        self, roots: list[Any], edges: list[Any], slots: list[int]
-    ) -> tuple[dict[int, int], list[int], list[int]]:
-        """Record the gradients of every leaf that needs one, from `roots` (a node or None for
-        each output, whose values are in `slots`).
+    def _pull_back(
+        self, roots: list[Any], edges: list[Any], outputs: list[int], end: int
+    ) -> tuple[Pulled, Pulled]:
+        """Record the gradients of every leaf that needs one: from the outputs, and for higher
+        derivatives also from what the first gradient saves."""
+        tape = TapeEnd(self.trace, edges, [r for r in roots if r is not None])
+        heads = [(i, outputs[i], r) for i, r in enumerate(roots) if r is not None]
+        pulled = tape.pull(heads)
+        if not pulled.found:
+            return pulled, pulled
+        producers = tape.producers()
+        residuals = Split(self._graph([]), self._node_count(end), len(edges)).residuals(pulled)
+        heads += [
+            (len(outputs) + i, slot, producers[slot])
+            for i, slot in enumerate(residuals)
+            if producers.get(slot) is not None
+        ]
+        return pulled, tape.pull(heads)
 
-        Returns the leaf slot of each root's gradient, the slots of the gradients found, and
-        the leaves that they belong to.
-        """
-        trace = self.trace
-        starts = [i for i, node in enumerate(roots) if node is not None]
-        wanted = [i for i, edge in enumerate(edges) if edge is not None]
-        if not starts or not wanted:
-            return {}, [], []
-        # The tape goes on beyond the outer tensors: cut it there.
-        places = [autograd._locate(edges[i]) for i in wanted]
-        stub = Tensor(trace.leaves[0], None)
-        fresh = {place: autograd.LeafNode(stub) for place in places}
-        _redirect([roots[i] for i in starts], fresh)
-        grads: dict[int, int] = {}
-        heads, given = [], []
-        for i in starts:
-            slot = slots[i]
-            value = trace.values[slot] if slot >= 0 else trace.leaves[-1 - slot]
-            head = roots[i]
-            heads.append(Tensor(value, fresh.get(autograd._locate(head), head)))
-            grad = trace.placeholder(value.aval)
-            grads[i] = grad.slot
-            given.append(Tensor(grad, None))
-        ends = [fresh[place] for place in places]
-        found = autograd.run_backward(heads, given, True, False, targets=ends)
-        have = [(self._slot(g), i) for g, i in zip(found, wanted, strict=True) if g is not None]
-        return grads, [slot for slot, _ in have], [i for _, i in have]
+    def _node_count(self, end: int) -> int:
+        """How many calls lie before position `end` of the code."""
+        whole = Graph.from_code(self.trace.code[:end], [], [])
+        return len(whole.nodes)
 
     def _graph(self, outputs: list[int]) -> Graph:
         trace = self.trace
         graph = Graph.from_code(trace.code, [v.aval for v in trace.leaves], outputs)
+        tape_at = self._tape_at()
+        position = 0
+        for node in graph.nodes:
+            node.tape = tape_at(position)
+            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
         marked = range(_KEY_MARK, _KEY_MARK + 2 * len(trace.generators))
         for i, number in enumerate(trace.floats):
             graph.numbers[Number("float", i)] = number
@@ -426,80 +420,18 @@ class _Finisher:
         return value.buf is not None and t.is_static and t.size * t.dtype.itemsize <= _SMALL
 
 
-def _redirect(starts: list[Any], fresh: dict[Any, Any]) -> None:
-    """Make every edge of the tape that leads to a key of `fresh` lead to its value instead."""
-    stack = [autograd._locate(e) for e in starts]
-    seen = set()
-    while stack:
-        node, index = stack.pop()
-        if (node, index) in fresh or node in seen or node.__class__ is autograd.LeafNode:
-            continue
-        seen.add(node)
-        node.edges = tuple(
-            [e if e is None else fresh.get(autograd._locate(e), e) for e in node.edges]
-        )
-        stack += [autograd._locate(e) for e in node.edges if e is not None]
+def _holders(values: list[Value]) -> list[Tensor]:
+    """The tensors that hold these Values, from a variable, a closure or an object.
 
-
-class _Split:
-    """Cuts a recorded forward and backward into two graphs."""
-
-    def __init__(self, whole: Graph, end: int, n_leaves: int, tape_at: Callable[[int], bool]):
-        self.whole = whole
-        self.n_leaves = n_leaves
-        self.given = [i for i in range(n_leaves) if i not in whole.constants]
-        position = 0
-        self.n_nodes = 0
-        for node in whole.nodes:
-            node.tape = tape_at(position)
-            if position < end:
-                self.n_nodes += 1
-            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
-
-    def cut(
-        self, outputs: list[int], grads: dict[int, int], found: list[int], targets: list[int]
-    ) -> tuple[GraphOp, Backward | None]:
-        whole = self.whole
-        first = whole.nodes[: self.n_nodes]
-        n_values = first[-1].results.stop if first else 0
-        needed = Graph(whole.inputs, whole.nodes[self.n_nodes :], found).needed()
-        used: dict[Any, None] = {}  # what the backward takes from outside, in order
-        for node in needed:
-            for a in node.args:
-                if isinstance(a, Number) or (a is not None and a < n_values):
-                    used[a] = None
-        used.update((f, None) for f in found if f < n_values)
-        residuals = {a: i for i, a in enumerate(a for a in used if type(a) is int and a >= 0)}
-        parts = {whole.keys[a] for a in used if a in whole.keys}
-        forward = self._forward(first, [*outputs, *residuals], parts)
-        if not found:
-            return forward, None
-        builder = GraphBuilder(whole)
-        for slot in grads.values():
-            builder.copy_input(slot)
-        types = whole.value_types()
-        position = {leaf: p for p, leaf in enumerate(self.given)}
-        saved_at: dict[int, None] = {}
-        for a in used:
-            if isinstance(a, Number):
-                if a in whole.keys:
-                    saved_at[len(self.given) + forward.parts.index(whole.keys[a])] = None
-            elif a >= 0:
-                builder.refs[a] = builder.input(types[a])
-                saved_at[-1 - (len(outputs) + residuals[a])] = None
-            elif -1 - a < self.n_leaves:
-                builder.copy_input(a)
-                if -1 - a in position:
-                    saved_at[position[-1 - a]] = None
-        for node in needed:
-            builder.copy(node)
-        graph = builder.finish(found)
-        at = tuple([position[t] for t in targets])
-        return forward, Backward(graph, tuple(grads), at, tuple(saved_at))
-
-    def _forward(self, nodes: list[Any], outputs: list[int], parts: set[int]) -> GraphOp:
-        builder = GraphBuilder(self.whole)
-        builder.copy_inputs(self.n_leaves)
-        for node in Graph(self.whole.inputs, nodes, outputs).needed():
-            builder.copy(node)
-        return GraphOp(builder.finish(outputs), "graph_call", parts)
+    Ops see Values only, so whoever holds one is found through the garbage collector. This runs
+    once per capture. An object's attributes may live in the object itself or in its dict.
+    """
+    found, dicts = [], []
+    for holder in gc.get_referrers(*values):
+        if isinstance(holder, Tensor):
+            found.append(holder)
+        elif holder.__class__ is dict and "_value" in holder:
+            dicts.append(holder)
+    if dicts:
+        found += [h for h in gc.get_referrers(*dicts) if isinstance(h, Tensor)]
+    return found

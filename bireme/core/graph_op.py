@@ -117,10 +117,14 @@ class Backward:
     saved_at: tuple[int, ...]
     op: GraphGradOp = field(init=False)
     forward: GraphOp = field(init=False)
+    again: Backward | None = None  # also takes gradients of what was saved: higher derivatives
 
-    def attach(self, forward: GraphOp) -> None:
-        self.forward = forward
-        self.op = GraphGradOp(forward, self)
+    def attach(self, forward: GraphOp, again: Backward) -> None:
+        """Make this the gradient of `forward`."""
+        for backward in (self, again):
+            backward.forward = forward
+            backward.op = GraphGradOp(forward, backward)
+        self.again = again
         forward.backward = self
 
 
@@ -132,10 +136,16 @@ class GraphGradOp(GraphOp):
         self.inputs = ("*grads", "*saved")
         self.saves = ("grads", "saved")
         self.plan = backward
+        self.roots = frozenset(backward.roots)
 
     def call_for(  # type: ignore[override]
         self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]
     ) -> Call:
+        again = self.plan.again
+        if again is not None and any(
+            present[i] for i in range(len(present)) if i not in self.roots
+        ):
+            return again.op.call_for(forward, needs, present)
         grads = [o if p else None for o, p in zip(forward.outs, present, strict=True)]
         saved = [forward.types[i] if i >= 0 else forward.outs[-1 - i] for i in forward.saved_at]
         types = (*grads, *saved)
