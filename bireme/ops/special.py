@@ -48,7 +48,7 @@ erf = _define(
 lgamma = _define("lgamma", "log |gamma(x)|.", "gammaln", lambda xp, x: _call(xp, "digamma", x))
 digamma = _define(
     "digamma", "The derivative of log gamma.", "digamma",
-    lambda xp, x: _call(xp, "polygamma", xp.ones_like(x), x),
+    lambda xp, x: _polygamma_at(xp, x, 1),
 )  # fmt: skip
 i0 = _define(
     "i0", "Modified Bessel function of the first kind, order 0.", "i0",
@@ -96,7 +96,10 @@ def _polygamma_vjp(xp: Any, grad: Any, x: Any, n: int) -> tuple[Any]:
 def _polygamma_at(xp: Any, x: Any, n: int) -> Any:
     if n == 0:
         return _call(xp, "digamma", x)
-    return _call(xp, "polygamma", xp.full_like(x, n), x)
+    # The order must be an integer for JAX; both libraries compute in x's precision or better.
+    order = xp.full(x.shape, n, np.int32)
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    return _library(xp).polygamma(order, wide).astype(x.dtype)
 
 
 @op(name="polygamma", vjp=_polygamma_vjp, promote="float", infer="elementwise")
