@@ -243,11 +243,13 @@ def _share(written: Tensor) -> None:
             _write_back(root, link[1][link[2] :], written)
         for r in root._views or ():
             other = r()
-            if other is None or other is written or other._view[0]() is not root:
+            if other is None or other is written:
                 continue
+            link = other._view
+            if link is None or link[0]() is not root:
+                continue  # it has left the family, see `replace`
             made = root
-            _, chain, skip, _ = other._view
-            for step, args in chain[skip:]:
+            for step, args in link[1][link[2] :]:
                 made = step.make(made, *args)
             _overwrite(other, made._value)
     finally:
