@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="train a small network on real digits and show it")
     demo.add_argument("--output", default="demo_output", help="folder for curve and model")
-    demo.add_argument("--epochs", type=int, default=6)
+    demo.add_argument("--epochs", type=int, default=10)
     demo.set_defaults(function=_demo)
 
     run = commands.add_parser("run", help="run a Paddle script on Bireme, unchanged")
