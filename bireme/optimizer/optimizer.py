@@ -6,6 +6,7 @@ the parameters, and marks the step's end. Nothing is read back, so the device is
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -321,10 +322,13 @@ class Group:
 
     def settings(self, params: list[Any]) -> tuple[Settings, ...]:
         """The parameters' settings; worked out anew only when one of their sources changed."""
-        seen: list[Any] = [id(p) for p in params]
+        seen: list[Any] = [self._optimizer._multi_precision]
+        for p in params:
+            seen += (p, p._value.aval)
         seen += [p.optimize_attr["learning_rate"] for p in params if hasattr(p, "optimize_attr")]
         seen += [getattr(p, "regularizer", None) for p in params]
-        if seen != self._seen:
+        # Compared by identity: `==` between tensors would record an op.
+        if len(seen) != len(self._seen) or any(map(operator.is_not, seen, self._seen)):
             make = self._optimizer._setting
             self._settings = tuple([make(p, self.options) for p in params])
             self._seen = seen

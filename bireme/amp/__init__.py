@@ -1,0 +1,52 @@
+"""paddle.amp: mixed-precision training."""
+
+from __future__ import annotations
+
+from bireme.amp.auto_cast import (
+    amp_guard,
+    auto_cast,
+    autocast,
+    get_autocast_dtype,
+    is_autocast_enabled,
+)
+from bireme.amp.decorate import amp_decorate, decorate
+from bireme.amp.grad_scaler import AmpScaler, GradScaler
+
+get_autocast_cpu_dtype = get_autocast_dtype
+get_autocast_gpu_dtype = get_autocast_dtype
+
+
+def is_float16_supported(device: str | None = None) -> bool:
+    """Whether float16 can be used: the compiler provides it on every device."""
+    _check_device(device)
+    return True
+
+
+def is_bfloat16_supported(device: str | None = None) -> bool:
+    """Whether bfloat16 can be used: the compiler provides it on every device."""
+    _check_device(device)
+    return True
+
+
+def _check_device(device: str | None) -> None:
+    from bireme.core.place import as_place
+
+    if device is not None:
+        as_place(device)
+
+
+__all__ = [
+    "AmpScaler",
+    "GradScaler",
+    "amp_decorate",
+    "amp_guard",
+    "auto_cast",
+    "autocast",
+    "decorate",
+    "get_autocast_cpu_dtype",
+    "get_autocast_dtype",
+    "get_autocast_gpu_dtype",
+    "is_autocast_enabled",
+    "is_bfloat16_supported",
+    "is_float16_supported",
+]
