@@ -1,0 +1,11 @@
+"""paddle.nn.functional.flash_attention: attention by the names of its fused kernels."""
+
+from __future__ import annotations
+
+from bireme.ops.attention import (
+    flash_attention,
+    flash_attn_unpadded,
+    scaled_dot_product_attention,
+)
+
+__all__ = ["flash_attention", "flash_attn_unpadded", "scaled_dot_product_attention"]
