@@ -11,14 +11,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from bireme.backends import get_backend
-from bireme.core import config, kernels, place, sharding, stats
+from bireme.core import background, config, kernels, place, sharding, stats
 from bireme.core.errors import ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
 from bireme.core.trace import Trace, Value, set_runner
@@ -49,7 +49,6 @@ class Program:
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
 _programs_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
 
 
 def _baseline() -> tuple[int, int]:
@@ -200,7 +199,7 @@ def _consider_compiling(program: Program) -> None:
         return
     job = stats.CompileJob(program.graph, user_line())
     if mode == "auto" and not immediate:
-        program.future = _background().submit(_compile, program, job)
+        program.future = background.submit(_compile, program, job)
     else:
         program.executable = _compile(program, job)
 
@@ -221,13 +220,6 @@ def _take_over(program: Program) -> None:
         return
     program.failed = True
     stats.warn_compile_failed(program.graph, error)
-
-
-def _background() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(1, thread_name_prefix="bireme-compile")
-    return _pool
 
 
 def wait_for_compilation() -> None:
