@@ -97,5 +97,5 @@ def _plot(losses: list[float], scores: list[float], path: Path) -> None:
     ends = np.linspace(0, len(losses), len(scores) + 1)[1:]
     right.plot(ends, scores, "o-", color="tab:orange", label="accuracy")
     right.set(ylabel="accuracy on held-out digits", ylim=(min(0.8, *scores), 1.0))
-    figure.legend(loc="upper center", ncols=2)
+    figure.legend(loc="outside upper center", ncols=2)
     figure.savefig(path, dpi=120)

@@ -1,0 +1,74 @@
+"""Every example runs and reaches what it promises; so do the code blocks of the docs."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def load(name):
+    return runpy.run_path(str(EXAMPLES / name), run_name="example")
+
+
+def test_every_example_is_tested():
+    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
+        "mnist_cnn.py",
+        "second_derivatives.py",
+        "transformer_encoder.py",
+    ]
+
+
+def test_second_derivatives():
+    assert load("second_derivatives.py")["main"]() < 0.05
+
+
+def test_transformer_encoder():
+    assert load("transformer_encoder.py")["main"]() > 0.9
+
+
+def test_mnist_cnn_learns():
+    example = load("mnist_cnn.py")
+    training, held_out = example["load_digits"]()
+    losses = []
+    model = example["DigitNet"]()
+    example["train"](model, training, epochs=2, on_step=losses.append)
+    assert losses[-1] < losses[0] / 3
+    assert example["accuracy"](model, held_out) > 0.9
+
+
+def code_blocks(path):
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.S | re.M)
+
+
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "README.md"])
+def test_pages_run(page, tmp_path):
+    blocks = code_blocks(ROOT / page)
+    assert blocks
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks))
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", *map(str, Path("docs").glob("*"))]
+)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if not target.startswith("http"):
+            assert ((ROOT / page).parent / target).exists(), target
