@@ -214,12 +214,12 @@ def _histogram(xp, x, low, high, weight=None, bins=100):
     inside = (values >= low) & (values <= high)
     index = xp.where(inside, place, bins).astype(np.int64)
     if weight is None:
-        return xp.bincount(index, minlength=bins + 1)[:bins].astype(np.int64)
+        return _counted(xp, index, None, bins + 1)[:bins].astype(np.int64)
     kept = xp.where(inside, weight.reshape((-1,)), 0)
-    return _weighted_count(xp, index, kept, bins + 1)[:bins].astype(weight.dtype)
+    return _counted(xp, index, kept, bins + 1)[:bins].astype(weight.dtype)
 
 
-def _weighted_count(xp: Any, index: Any, weight: Any, length: int) -> Any:
+def _counted(xp: Any, index: Any, weight: Any, length: int) -> Any:
     if xp is np:
         return np.bincount(index, weight, length)
     return xp.bincount(index, weight, length=length)
