@@ -118,6 +118,15 @@ def set_default_dtype(d: Any) -> None:
 _FLOAT_ORDER = {float8_e4m3fn: 0, float8_e5m2: 0, float16: 1, bfloat16: 1, float32: 2, float64: 3}
 
 
+def kind(d: DType) -> str:
+    """'bool', 'int', 'float' or 'complex'."""
+    if d.is_floating:
+        return "float"
+    if d.is_complex:
+        return "complex"
+    return "bool" if d is bool_ else "int"
+
+
 def promote(a: DType, b: DType) -> DType | None:
     """Paddle's promotion of two tensors' types; None where Paddle refuses to mix them."""
     if a is b:

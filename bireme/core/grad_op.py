@@ -23,7 +23,8 @@ class GradOp(Op):
         self.forward = forward
         super().__init__(
             forward.name + "_grad",
-            ("*grads", *("*" + name for name in forward.saves)),
+            # Named after the op: in a gradient of a gradient both lists of gradients are inputs.
+            (f"*grads_of_{forward.name}", *("*" + name for name in forward.saves)),
             {"forward": None, "needs": ()},
             None,
             numpy=forward.vjp is not None,

@@ -216,7 +216,7 @@ class Op:
         """(has a single result, result types)."""
         try:
             if self.check is not None:
-                self.check(*call.group(call.types), **call.attrs)
+                self.check(*call.group(_tensors_cast(call)), **call.attrs)
             if self.infer == "elementwise":
                 return True, (_infer_elementwise(call),)
             if self.infer == "bool":
@@ -253,6 +253,14 @@ class Op:
 def _first_lines(message: str) -> str:
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     return (lines[0] if lines else "invalid input").rstrip(".")
+
+
+def _tensors_cast(call: Call) -> list[Any]:
+    """The types as the lowering sees them after promotion and autocast; numbers as given."""
+    return [
+        aval(t.shape, c) if c is not None and isinstance(t, Aval) else t
+        for t, c in zip(call.types, call.casts, strict=True)
+    ]
 
 
 def _cast_types(call: Call) -> list[Any]:
@@ -327,6 +335,7 @@ def _common_type(op: Op, tensors: list[DType], types: tuple[InputType, ...]) -> 
     if not tensors:
         kinds = [t.kind for t in types if isinstance(t, NumberType)]
         return dt.default_float() if float in kinds else dt.int64
+    tensors = _without_scalars(tensors, [t for t in types if isinstance(t, Aval)])
     target = tensors[0]
     for other in tensors[1:]:
         both = dt.promote(target, other)
@@ -347,6 +356,13 @@ def _common_type(op: Op, tensors: list[DType], types: tuple[InputType, ...]) -> 
         if isinstance(t, NumberType):
             target = dt.with_number(target, t.kind)
     return target
+
+
+def _without_scalars(dtypes: list[DType], avals: list[Aval]) -> list[DType]:
+    """0-d tensors, like numbers, do not widen a tensor of their own kind."""
+    kinds = {dt.kind(d) for d, a in zip(dtypes, avals, strict=True) if a.ndim > 0}
+    pairs = zip(dtypes, avals, strict=True)
+    return [d for d, a in pairs if a.ndim > 0 or dt.kind(d) not in kinds]
 
 
 def _zero_dim(types: tuple[InputType, ...]) -> bool:
@@ -387,7 +403,7 @@ def invoke(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> Any:
     """The general path of an eager call: numbers, lists, optional inputs, new types."""
     from bireme.core.autograd import attach
 
-    inputs = tuple([x if x.__class__ in TENSOR_TYPES else _lift(op, i, x)
+    inputs = tuple([x if x.__class__ in TENSOR_TYPES else _lift(op, i, x, inputs)
                     for i, x in enumerate(inputs)])  # fmt: skip
     trace = state.trace
     try:
@@ -403,7 +419,7 @@ def invoke(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> Any:
     return attach(call, trace, flat)
 
 
-def _lift(op: Op, index: int, x: Any) -> Any:
+def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
     """A non-tensor argument as something that can be recorded, or a clear error."""
     if x is None or x.__class__ is float:
         return x
@@ -412,13 +428,15 @@ def _lift(op: Op, index: int, x: Any) -> Any:
             raise TypeMismatch(f"[{op.name}] the integer {x} does not fit into int64")
         return x
     if isinstance(x, tuple | list) and op.inputs[index].startswith("*"):
-        return tuple([i if i.__class__ in TENSOR_TYPES else _lift(op, index, i) for i in x])
+        return tuple([i if i.__class__ in TENSOR_TYPES else _lift(op, index, i, x) for i in x])
     from bireme.core.tensor import Tensor, constant
 
     if isinstance(x, Tensor):  # a user's subclass
         TENSOR_TYPES.add(type(x))
         return x
-    if isinstance(x, bool | np.bool_ | complex | np.generic):
+    if x.__class__ is complex:
+        return constant(np.asarray(x, np.complex128 if _any_wide(inputs) else np.complex64))
+    if isinstance(x, bool | np.bool_ | np.generic):
         return constant(np.asarray(x))
     if isinstance(x, numbers.Real) and hasattr(x, "__float__"):
         return float(x)
@@ -434,6 +452,12 @@ def _lift(op: Op, index: int, x: Any) -> Any:
         f"[{op.name}] argument '{name}' must be a Tensor. Received: {type(x).__name__}"
         f"{f' {x!r}' if len(repr(x)) < 60 else ''}; {hint}"
     )
+
+
+def _any_wide(inputs: Sequence[Any]) -> bool:
+    """Whether a Python complex beside these inputs keeps all its digits."""
+    tensors = [x for x in inputs if x.__class__ in TENSOR_TYPES]
+    return any(x._value.aval.dtype in (dt.float64, dt.complex128) for x in tensors)
 
 
 def freeze(value: Any) -> Any:

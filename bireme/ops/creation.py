@@ -79,23 +79,17 @@ def _without_tensors(data: Any) -> Any:
 
 
 def _natural_dtype(data: Any, array: np.ndarray) -> dt.DType | None:
-    """Python floats take the default dtype; NumPy data keeps its own."""
+    """NumPy arrays keep their dtype; numbers, and lists of anything, take the defaults."""
     if isinstance(data, np.ndarray | np.generic):
         return None
-    if isinstance(data, list | tuple) and _has_numpy(data):
-        return None
     if isinstance(data, numbers.Number | list | tuple):
+        if array.dtype == np.int32:
+            return dt.int64
         if array.dtype.kind == "f":
             return dt.default_float()
         if array.dtype.kind == "c":
             return dt.default_complex()
     return None
-
-
-def _has_numpy(data: Any) -> bool:
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return isinstance(data, np.ndarray | np.generic | Tensor)
 
 
 # --- filled with one value --------------------------------------------------------------------
@@ -309,8 +303,8 @@ def range(
 
 def _even(start: Any, stop: Any, num: Any, name: str) -> np.ndarray:
     count = _number(num, name, "num")
-    if count != int(count) or count < 1:
-        raise InvalidArgument(f"[{name}] num must be a positive integer. Received: {num!r}")
+    if count != int(count) or count < 0:
+        raise InvalidArgument(f"[{name}] num must be an integer from 0. Received: {num!r}")
     return np.linspace(_number(start, name, "start"), _number(stop, name, "stop"), int(count))
 
 

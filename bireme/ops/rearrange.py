@@ -275,8 +275,14 @@ AS_STRIDED = Step(_as_strided, _as_strided_write, _strided_layout)
 def as_strided(
     x: Tensor, shape: Any, stride: Any, offset: int = 0, name: str | None = None
 ) -> Tensor:
-    """A view of the memory of `x` by explicit strides, counted in elements."""
-    args = (ints(shape), ints(stride, "stride"), number(offset, "offset"))
+    """A view of the memory of `x` by explicit strides (in elements) and an offset (in bytes)."""
+    start, rest = divmod(number(offset, "offset"), x.dtype.itemsize)
+    if rest:
+        raise InvalidArgument(
+            f"[as_strided] the offset counts bytes and must be a multiple of the element size, "
+            f"{x.dtype.itemsize}. Received: {offset}"
+        )
+    args = (ints(shape), ints(stride, "stride"), start)
     return as_view(_as_strided(x, *args), x, AS_STRIDED, args)
 
 
