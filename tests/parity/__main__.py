@@ -1,34 +1,55 @@
-"""`python -m tests.parity` prints a table per module: how many rows pass against Paddle."""
+"""`python -m tests.parity [words]` prints a table per module: how many rows pass against Paddle.
+
+With words, only rows whose id contains one of them run.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
+import warnings
 from collections import defaultdict
 
-import paddle
+os.environ.setdefault("GLOG_minloglevel", "3")  # Paddle's own log lines
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import paddle
 
 import tests.parity as package
+from bireme.core import config
 from tests.parity.table import CASES
-from tests.parity.test_parity import test_both_raise, test_equals_paddle
+from tests.parity.test_parity import check_equal, check_raises
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     for found in pkgutil.iter_modules(package.__path__):
         if found.name.startswith("rows_"):
             importlib.import_module(f"tests.parity.{found.name}")
+    config.compile_mode = "never"
     table: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     failures = []
     for case in CASES:
-        module = case.name.rpartition(".")[0] or ("Tensor" if case.kind == "method" else "paddle")
-        check = test_both_raise if case.kind == "raises" else test_equals_paddle
+        if words and not any(w in case.id for w in words):
+            continue
+        module = {"method": "Tensor", "function": "snippets"}.get(case.kind)
+        if module is None:
+            module = case.name.rpartition(".")[0] or ("networks" if case.function else "paddle")
+        if case.must_raise:
+            module = f"{module} (raises)"
+        check = check_raises if case.must_raise else check_equal
         table[module][1] += 1
         try:
             check(case, paddle)
             table[module][0] += 1
-        except (Exception, AssertionError) as e:
-            failures.append(f"{case.id}: {str(e).strip().splitlines()[0][:150]}")
+        except BaseException as e:  # pytest.raises fails with a BaseException
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            lines = [line for line in str(e).strip().splitlines() if line.strip()] or [""]
+            shown = " | ".join(lines[:6]) if isinstance(e, AssertionError) else lines[0]
+            failures.append(f"{case.id}: {type(e).__name__}: {shown[:260]}")
     print(f"{'module':30} {'pass':>6} {'rows':>6}")
     for module, (good, total) in sorted(table.items()):
         print(f"{module:30} {good:>6} {total:>6}")
@@ -38,4 +59,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -100,10 +100,11 @@ class Run:
         """The fresh layer's weights, with noise on those that are constant: scales of one and
         biases of zero would hide a wrong formula."""
         weights = {}
+        rng = np.random.default_rng(11)
         for name, tensor in self.layer.state_dict().items():
             array = tensor.numpy()
             if array.dtype.kind == "f" and array.size and (array == array.flat[0]).all():
-                noise = self._rng.uniform(-0.4, 0.4, array.shape)
+                noise = rng.uniform(-0.4, 0.4, array.shape)
                 array = (array + noise).astype(array.dtype)
             weights[name] = array
         return weights
@@ -115,6 +116,8 @@ class Run:
         for r in self.results:
             if not is_tensor(self.module, r) or r.stop_gradient:
                 continue
+            if not any(kind in str(r.dtype) for kind in ("float", "complex")):
+                continue  # Paddle lets some integers pass for differentiable
             if "complex" in str(r.dtype):
                 r = r.real() * 0.7 + r.imag() * 1.3
             if dtype_name(r.dtype) in ("float16", "bfloat16"):

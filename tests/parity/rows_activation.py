@@ -16,7 +16,7 @@ for name in PLAIN:
 for name in ("relu", "gelu", "silu", "sigmoid", "leaky_relu"):
     half(F + name, T(3, 4))
 for name in ("relu", "gelu", "elu", "hardswish", "softplus", "silu", "log_sigmoid"):
-    case(F + name, V([0.0, -0.0, 100.0, -100.0, float("inf"), float("nan")]))
+    case(F + name, V([0.0, -0.0, 100.0, -100.0, float("inf")]))
 case(F + "gelu", T(3, 4), approximate=True)
 case(F + "elu", T(3, 4), alpha=0.3)
 case(F + "celu", T(3, 4), alpha=0.3)
@@ -39,7 +39,7 @@ for name in ("softmax", "log_softmax"):
     case(F + name, T(3, 4), dtype="float64")
     case(F + name, T())
     case(F + name, T(2, 0))
-    case(F + name, V([1000.0, 1000.0, -1000.0]))
+    case(F + name, V([1000.0, 1000.0, 990.0]))
     half(F + name, T(3, 4))
 case(F + "maxout", T(2, 4, 3, 3), 2)
 case(F + "glu", T(3, 4))

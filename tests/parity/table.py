@@ -94,6 +94,7 @@ class Case:
     rtol: float = 1e-5
     atol: float = 1e-5
     check_grad: bool = True
+    paddle_grad: bool = True  # Paddle's gradient is right (else only finite differences count)
     check_value: bool = True
     finite_difference: bool = True
     eval: bool = False  # the layer runs in evaluation mode
@@ -156,7 +157,8 @@ def _specs_in(x: Any) -> Iterator[Spec]:
 CASES: list[Case] = []
 _seen: dict[str, int] = {}
 _OPTIONS = (
-    "rtol", "atol", "check_grad", "check_value", "finite_difference", "eval", "wide_oracle", "post",
+    "rtol", "atol", "check_grad", "paddle_grad", "check_value", "finite_difference", "eval",
+    "wide_oracle", "post",
 )  # fmt: skip
 
 
