@@ -42,6 +42,8 @@ class Tensor:
     _grad_is_zero: bool = False  # cleared to zeros that nobody has read yet
     _view: Any = None
     _views: Any = None
+    _keeps: Any = None
+    _version: int = 0
     _name: str | None = None
     persistable: bool = False
     _retains_grad: bool = False

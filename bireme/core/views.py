@@ -224,6 +224,7 @@ def _rebind(tensor: Tensor, result: Tensor) -> None:
 def _overwrite(tensor: Tensor, value: Value) -> None:
     state.trace.wrote(tensor)
     state.trace.wrote(tensor)
+    tensor._version += 1
     old = tensor._value
     if old.__class__ is Value and old is not value:
         old.__class__ = Overwritten

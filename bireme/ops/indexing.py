@@ -319,11 +319,7 @@ def take_along_axis(arr: Tensor, indices: Tensor, axis: int, broadcast: bool = T
     return _take_along(arr, index, at)
 
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """As `take_along_axis`; without `dim` over all elements in order."""
-    if dim is None:
-        return take_along_axis(reshape(input, (-1,)), reshape(indices, (-1,)), 0)
-    return take_along_axis(input, indices, dim)
+take_along_dim = take_along_axis
 
 
 def index_sample(x: Tensor, index: Tensor) -> Tensor:

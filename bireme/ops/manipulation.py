@@ -10,7 +10,8 @@ import numpy as np
 
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
-from bireme.core.op import broadcast_shapes, op
+from bireme.core.op import broadcast_shapes as common_shape
+from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.core.views import Step, as_view, reshapes_in_place
 from bireme.ops.axes import axes_in, axis_in, ints
@@ -445,14 +446,19 @@ def expand_as(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
 
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
     """The shape of an elementwise result of two tensors of these shapes."""
-    return list(broadcast_shapes(tuple(x_shape), tuple(y_shape)))
+    return list(common_shape(tuple(x_shape), tuple(y_shape)))
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> list[int]:
+    """The shape of an elementwise result of tensors of these shapes."""
+    return list(common_shape(*[tuple(s) for s in shapes]))
 
 
 def broadcast_tensors(input: Sequence[Tensor], name: str | None = None) -> list[Tensor]:
     """All tensors expanded to their common shape."""
     if not input:
         raise InvalidArgument("[broadcast_tensors] takes at least one tensor. Received: none")
-    shape = broadcast_shapes(*[x._value.aval.shape for x in input])
+    shape = common_shape(*[x._value.aval.shape for x in input])
     return [_expand(x, shape) for x in input]
 
 
@@ -534,8 +540,8 @@ def check_tensors(xs: Any, name: str) -> Any:
 
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_shape", "broadcast_tensors",
-    "broadcast_to", "expand", "expand_as", "flatten", "matrix_transpose", "moveaxis", "permute",
-    "ravel", "reshape", "squeeze", "swapaxes", "swapdims", "t", "tile", "transpose", "unflatten",
-    "unsqueeze", "view", "view_as",
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_shape", "broadcast_shapes",
+    "broadcast_tensors", "broadcast_to", "expand", "expand_as", "flatten", "matrix_transpose",
+    "moveaxis", "permute", "ravel", "reshape", "squeeze", "swapaxes", "swapdims", "t", "tile",
+    "transpose", "unflatten", "unsqueeze", "view", "view_as",
 ]  # fmt: skip

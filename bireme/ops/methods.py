@@ -31,7 +31,7 @@ NOT_METHODS = frozenset((
     "check_shape", "column_stack", "complex", "concatenate", "create_parameter", "crop", "dstack",
     "einsum", "empty", "empty_like", "erf_", "expm1_", "eye", "finfo", "from_dlpack", "from_numpy",
     "full", "full_like", "ger", "get_cuda_rng_state", "get_rng_state", "hstack", "iinfo",
-    "is_tensor", "linspace", "log_normal", "logspace", "manual_seed", "meshgrid", "normal",
+    "linspace", "log_normal", "logspace", "manual_seed", "meshgrid", "normal",
     "ones", "ones_like", "pdist", "poisson", "positive", "rand", "rand_like", "randint",
     "randint_like", "randn", "randn_like", "randperm", "range", "row_stack", "searchsorted",
     "seed", "set_cuda_rng_state", "set_rng_state", "standard_gamma", "standard_normal",
@@ -91,6 +91,7 @@ def as_operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     scope = {**function.__globals__, "_invoke": _invoke_operator}
     made = FunctionType(function.__code__, scope, name, function.__defaults__)
     made.__doc__, made.__qualname__ = function.__doc__, f"Tensor.{name}"
+    made.op = function.op  # type: ignore[attr-defined]
     return made
 
 
@@ -329,6 +330,8 @@ PROPERTIES = {
     "mT": property(lambda self: manipulation.matrix_transpose(self)),
     "data": property(_data, _set_data),
     "strides": property(get_strides),
+    "inplace_version": property(lambda self: self._version),
+    "grad_fn": property(lambda self: None if self.is_leaf else self._node),
     "is_cuda": property(lambda self: self.place.is_gpu_place()),
     "device": property(lambda self: str(self.place)[6:-1]),
     "grad_": property(lambda self: self.grad, lambda self, value: setattr(self, "grad", value)),
