@@ -173,6 +173,7 @@ class Op:
         self.tables: dict[Any, dict[Any, Call]] = {None: {}}
         self.doc = inspect.getdoc(body) if body is not None else None
         self.saves = self._saved_names()
+        self.required: frozenset[str] = frozenset()  # inputs that may not be None
         self._grad_op: Op | None = None
         if register:
             if name in OPS:
@@ -421,7 +422,9 @@ def invoke(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> Any:
 
 def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
     """A non-tensor argument as something that can be recorded, or a clear error."""
-    if x is None or x.__class__ is float:
+    if x.__class__ is float:
+        return x
+    if x is None and op.inputs[index] not in op.required:
         return x
     if x.__class__ is int:
         if not -(2**63) <= x < 2**63:
@@ -495,6 +498,8 @@ def op(
         op_name = name or body.__name__
         the_op = Op(op_name, tuple(marks.get(n, n) for n in tensor_names), attrs, body, **options)
         defaults = {p.name: p.default for p in params if p.default is not p.empty}
+        needed = tensor_names if inputs is None else tensor_names[:1]
+        the_op.required = frozenset(n for n in needed if n not in defaults)
         function = _generate(the_op, [p.name for p in params], defaults)
         function.__doc__ = the_op.doc
         function.__module__ = body.__module__

@@ -504,6 +504,8 @@ def _cast_infer(x: Aval, axis: int, dtype: Any) -> Aval:
 def softmax_of(xp: Any, x: Any, axis: int) -> Any:
     if x.ndim == 0:
         return xp.ones_like(x)
+    if 0 in x.shape:
+        return x
     e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
     return e / xp.sum(e, axis=axis, keepdims=True)
 
@@ -511,6 +513,8 @@ def softmax_of(xp: Any, x: Any, axis: int) -> Any:
 def log_softmax_of(xp: Any, x: Any, axis: int) -> Any:
     if x.ndim == 0:
         return xp.zeros_like(x)
+    if 0 in x.shape:
+        return x
     shifted = x - xp.max(x, axis=axis, keepdims=True)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
 

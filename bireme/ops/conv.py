@@ -107,6 +107,8 @@ def _columns(x, kernel, stride, pads, dilation, groups, counts) -> np.ndarray:
 def _np_conv(x, weight, stride, pads, dilation, groups) -> np.ndarray:
     kernel = weight.shape[2:]
     counts = _counts(x.shape[2:], kernel, stride, pads, dilation)
+    if 0 in x.shape:
+        return np.zeros((x.shape[0], weight.shape[0], *counts), x.dtype)
     columns = _columns(x, kernel, stride, pads, dilation, groups, counts)
     out = columns @ weight.reshape(groups, weight.shape[0] // groups, -1).transpose(0, 2, 1)
     out = out.reshape(groups, x.shape[0], *counts, -1)
@@ -116,6 +118,8 @@ def _np_conv(x, weight, stride, pads, dilation, groups) -> np.ndarray:
 
 def _np_weight_grad(grad, x, shape, stride, pads, dilation, groups) -> np.ndarray:
     counts = grad.shape[2:]
+    if 0 in grad.shape:
+        return np.zeros(shape, grad.dtype)
     columns = _columns(x, shape[2:], stride, pads, dilation, groups, counts)
     rows = grad.reshape(grad.shape[0], groups, shape[0] // groups, -1)
     rows = rows.transpose(1, 2, 0, 3).reshape(groups, shape[0] // groups, -1)
@@ -125,6 +129,8 @@ def _np_weight_grad(grad, x, shape, stride, pads, dilation, groups) -> np.ndarra
 def _np_input_grad(grad, weight, shape, stride, pads, dilation, groups) -> np.ndarray:
     kernel, counts = weight.shape[2:], grad.shape[2:]
     n, d = grad.shape[0], len(kernel)
+    if 0 in grad.shape:
+        return np.zeros(shape, grad.dtype)
     rows = grad.reshape(n, groups, weight.shape[0] // groups, -1).transpose(1, 0, 3, 2)
     rows = rows.reshape(groups, -1, weight.shape[0] // groups)
     columns = rows @ weight.reshape(groups, weight.shape[0] // groups, -1)

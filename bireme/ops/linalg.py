@@ -28,7 +28,7 @@ def _product(xp: Any, a: Any, b: Any) -> Any:
     if xp is np and a.dtype.itemsize == 2 and a.dtype.kind not in "iu":
         # NumPy has no fast product of half precision.
         return _product(np, a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
-    if b.ndim == 2 and a.ndim > 2:
+    if b.ndim == 2 and a.ndim > 2 and 0 not in a.shape:
         flat = xp.matmul(a.reshape((-1, a.shape[-1])), b)
         return flat.reshape((*a.shape[:-1], b.shape[-1]))
     return xp.matmul(a, b)
@@ -75,7 +75,7 @@ def _matmul_vjp(
         else:
             by_x = _product(xp, grad, _turned(xp, y, not transpose_y))
     if needs[1]:
-        if y.ndim == 2 and not transpose_x:
+        if y.ndim == 2 and x.ndim > 2 and not transpose_x and 0 not in x.shape:
             # One product over all rows of the batch, instead of one per batch and a sum.
             x = x.reshape((-1, x.shape[-1]))
             grad = grad.reshape((-1, grad.shape[-1]))

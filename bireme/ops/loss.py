@@ -392,7 +392,7 @@ def gaussian_nll_loss(
             "[gaussian_nll_loss] variance must have input's shape, or lack its last dimension, or "
             f"have 1 there. Received: input {need}, variance {have}"
         )
-    return _gaussian_nll_loss(input, label, variance, float(epsilon), full, reduction)
+    return _gaussian_nll_loss(input, label, variance.detach(), float(epsilon), full, reduction)
 
 
 __all__ = [
