@@ -86,7 +86,7 @@ def changing_lengths(runs: int) -> dict[str, dict[str, object]]:
     return results
 
 
-def _section(title: str, column: str, results: dict[str, dict[str, object]], unit: float) -> str:
+def _section(title: str, results: dict[str, dict[str, object]]) -> str:
     ours = results["bireme"].get("best")
     rows, notes = [], []
     for name, result in results.items():
@@ -97,8 +97,8 @@ def _section(title: str, column: str, results: dict[str, dict[str, object]], uni
             notes.append(f"- {shown}: n/a, {result['problem']}")
             continue
         ratio = f"{ours / best:.2f}" if isinstance(ours, float) else "n/a"
-        rows.append([shown, f"{best * unit:.3g}", ratio])
-    table = report.table(["", column, "Bireme / this"], rows)
+        rows.append([shown, f"{best:.3f}", ratio])
+    table = report.table(["", "seconds", "Bireme / this"], rows)
     return "\n\n".join([title, table, *(["\n".join(notes)] if notes else [])])
 
 
@@ -110,16 +110,12 @@ def main(runs: int, update_docs: bool) -> None:
         [
             _section(
                 "From process start to the first printed result of `x + 1` (import included):",
-                "ms",
                 first,
-                1e3,
             ),
             _section(
                 f"{LENGTHS} training steps of `encoder`, each with another sequence length, "
                 "nothing cached from earlier runs, loss read in every step:",
-                "seconds",
                 lengths,
-                1.0,
             ),
         ]
     )

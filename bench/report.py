@@ -15,6 +15,7 @@ from bench.processes import ROOT, THREADS
 
 RESULTS = ROOT / ".bench"
 DOCS = ROOT / "docs" / "benchmarks.md"
+BUSY_LOAD = 0.5
 _PACKAGES = ("jax", "jaxlib", "paddlepaddle", "torch", "numpy")
 
 
@@ -68,18 +69,20 @@ def _cpu_model() -> str:
 
 def caption(where: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {v}" for name, v in where["versions"].items())
-    return (
+    text = (
         f"Measured {where['date']} on {where['cpu']}, {where['cores']} cores, "
         f"{where['threads']} threads per peer; {versions}."
     )
+    if where["load_at_start"] > BUSY_LOAD:
+        # Stays with the figures wherever they go: such a run proves nothing.
+        text += f" **The machine was busy (load {where['load_at_start']:.1f}): measure again.**"
+    return text
 
 
 def publish(name: str, where: dict[str, Any], results: Any, text: str, update_docs: bool) -> None:
     """Print the text, write the JSON, and on request put the text into the documentation."""
     print(f"\n{text}\n")
     print(caption(where))
-    if where["load_at_start"] > 0.5:
-        print(f"Warning: the machine was busy (load {where['load_at_start']:.1f}); measure again.")
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": where, "results": results}, indent=2) + "\n")
