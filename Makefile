@@ -59,7 +59,7 @@ lint: .venv/.dev
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
 stubs: .venv/.dev
-	.venv/bin/python -m bireme.core.stubs
+	.venv/bin/python scripts/make_stubs.py
 
 clean:
 	rm -rf .venv .venv-bench build dist *.egg-info .pytest_cache .ruff_cache .hypothesis demo_output
