@@ -46,9 +46,7 @@ class Repeated:
             else:
                 values.append(x if x is None or x.__class__ is float else x._value)
                 layout.append(-1)
-        types = [
-            v.aval if isinstance(v, Value) else None if v is None else FLOAT for v in values
-        ]
+        types = [v.aval if isinstance(v, Value) else None if v is None else FLOAT for v in values]
         call = self._call
         if call is None or types != self._types or layout != self._layout or attrs != self._attrs:
             call = self._look_up(tuple(types), tuple(layout), attrs)

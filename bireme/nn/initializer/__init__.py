@@ -225,8 +225,12 @@ class Bilinear(Initializer):
         size = shape[3]
         factor = math.ceil(size / 2.0)
         centre = (2 * factor - 1 - factor % 2) / (2.0 * factor)
-        ramp = 1 - np.abs(np.arange(size) / factor - centre)
-        return np.broadcast_to(np.outer(ramp, ramp), shape).astype(dtype.numpy)
+        at = np.arange(size * size)
+        # The row is a fraction that grows along the columns: Paddle's formula, kept so that
+        # models start from the same weights.
+        x, y = at % size, at / size
+        weight = (1 - np.abs(x / factor - centre)) * (1 - np.abs(y / factor - centre))
+        return np.broadcast_to(weight.reshape(size, size), shape).astype(dtype.numpy)
 
 
 __all__ = [

@@ -357,6 +357,8 @@ class GLU(ShownLayer):
 class Silu(ShownLayer):
     """x * sigmoid(x)."""
 
+    _shown = ("_inplace",)
+
     def __init__(self, inplace: bool = False, name: str | None = None) -> None:
         super().__init__()
         self._inplace = inplace

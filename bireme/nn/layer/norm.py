@@ -520,11 +520,12 @@ class SpectralNorm(Layer):
             setattr(self, name, vector)
 
     def forward(self, x: Tensor) -> Tensor:
-        from bireme.nn.utils.spectral import normalized_by_sigma
+        from bireme.nn.utils.spectral import divide_by_sigma, power_iteration
 
-        return normalized_by_sigma(
-            x, self.weight_u, self.weight_v, self._dim, self._power_iters, self._eps, True
-        )
+        # As in Paddle, every call starts from the stored vectors and leaves them as they are.
+        settings = (self._dim, self._power_iters, self._eps)
+        u, v = power_iteration(x, self.weight_u, self.weight_v, *settings)
+        return divide_by_sigma(x, u, v, self._dim)
 
 
 __all__ = [

@@ -7,7 +7,6 @@ from typing import Any
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.nn.layer.aliases import keyword_aliases
-from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.shown import ShownLayer
 
 
@@ -16,19 +15,8 @@ def _fixed(value: Any) -> Any:
     return tuple(_fixed(v) for v in value) if isinstance(value, list | tuple) else value
 
 
-class _Pool(Layer):
-    kernel_size: Any
-    stride: Any
-    padding: Any
-    name: str | None = None
-
-    def extra_repr(self) -> str:
-        shown = [_listed(v) for v in (self.kernel_size, self.stride, self.padding)]
-        return f"kernel_size={shown[0]}, stride={shown[1]}, padding={shown[2]}"
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+class _Pool(ShownLayer):
+    _shown = ("kernel_size", "stride", "padding")
 
 
 class AvgPool1D(_Pool):
@@ -228,6 +216,8 @@ class MaxPool3D(_Pool):
 class LPPool1D(_Pool):
     """The p-norm of each window."""
 
+    _shown = ("norm_type", "kernel_size", "stride", "padding")
+
     def __init__(
         self,
         norm_type: float,
@@ -262,6 +252,8 @@ class LPPool1D(_Pool):
 class LPPool2D(_Pool):
     """The p-norm of each window."""
 
+    _shown = ("norm_type", "kernel_size", "stride", "padding")
+
     def __init__(
         self,
         norm_type: float,
@@ -275,7 +267,7 @@ class LPPool2D(_Pool):
         super().__init__()
         self.norm_type = float(norm_type)
         self.kernel_size = _fixed(kernel_size)
-        self.stride = _fixed(stride)
+        self.stride = _fixed(kernel_size if stride is None else stride)
         self.padding = _fixed(padding)
         self.ceil_mode = ceil_mode
         self.data_format = data_format

@@ -426,14 +426,12 @@ class Transformer(Layer):
             self.encoder = custom_encoder
         else:
             layer = TransformerEncoderLayer(*common, weights[0], biases[0])
-            norm = LayerNorm(d_model) if normalize_before else None
-            self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
+            self.encoder = TransformerEncoder(layer, num_encoder_layers, LayerNorm(d_model))
         if custom_decoder is not None:
             self.decoder = custom_decoder
         else:
             layer = TransformerDecoderLayer(*common, weights[1], biases[1])
-            norm = LayerNorm(d_model) if normalize_before else None
-            self.decoder = TransformerDecoder(layer, num_decoder_layers, norm)
+            self.decoder = TransformerDecoder(layer, num_decoder_layers, LayerNorm(d_model))
         self.d_model = d_model
         self.nhead = nhead
 

@@ -38,19 +38,6 @@ def divide_by_sigma(xp, weight, u, v, dim=0):
     return weight / (u @ (_matrix(xp, weight, dim) @ v))
 
 
-def normalized_by_sigma(
-    weight: Tensor, u: Tensor, v: Tensor, dim: int, steps: int, eps: float, improve: bool
-) -> Tensor:
-    """`weight` over its spectral norm; with `improve` u and v are updated first."""
-    if improve:
-        with no_grad():
-            new_u, new_v = power_iteration(weight, u, v, dim, steps, eps)
-            u._put(new_u._value)
-            v._put(new_v._value)
-    # Copies without history: a later update of u and v must not disturb this gradient.
-    return divide_by_sigma(weight, Tensor(u._value, None), Tensor(v._value, None), dim)
-
-
 class SpectralNormHook:
     """The hook that divides the weight before each forward."""
 
@@ -62,7 +49,13 @@ class SpectralNormHook:
 
     def compose(self, layer: Layer, improve: bool) -> Tensor:
         weight, u, v = (getattr(layer, self.name + end) for end in ("_orig", "_u", "_v"))
-        return normalized_by_sigma(weight, u, v, self.dim, self.steps, self.eps, improve)
+        if improve:
+            with no_grad():
+                new_u, new_v = power_iteration(weight, u, v, self.dim, self.steps, self.eps)
+            u._put(new_u._value)
+            v._put(new_v._value)
+        # Handles of their own: a later update of u and v must not disturb this gradient.
+        return divide_by_sigma(weight, Tensor(u._value, None), Tensor(v._value, None), self.dim)
 
     def __call__(self, layer: Layer, inputs: Any) -> None:
         setattr(layer, self.name, self.compose(layer, layer.training))
