@@ -141,7 +141,7 @@ def substitute_type(t: Aval, sizes: Mapping[str, int]) -> Aval:
 
 def substitute(value: Any, sizes: Mapping[str, int]) -> Any:
     """An attribute with every symbol replaced by its size."""
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return tuple([substitute(v, sizes) for v in value])
     if isinstance(value, slice):
         return slice(*[substitute(v, sizes) for v in (value.start, value.stop, value.step)])

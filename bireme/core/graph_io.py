@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,14 @@ _TYPE = re.compile(r"([a-z0-9_]+)\[(.*)\]\Z")
 
 class GraphFileError(BiremeError, ValueError):
     """A saved graph that cannot be read: damaged, foreign, or from a newer version."""
+
+
+_ATTRIBUTE_TYPES: dict[str, tuple[type, type]] = {}
+
+
+def register_attribute(name: str, kind: type, plain: type) -> None:
+    """Let op attributes of type `kind` be saved as `{name: plain(value)}`."""
+    _ATTRIBUTE_TYPES[name] = (kind, plain)
 
 
 # --- writing --------------------------------------------------------------------------------
@@ -136,14 +145,18 @@ def _encode_attr(call: Call, name: str, value: Any) -> Any:
 
 
 def _encode_value(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | str):
+    kind = type(value)  # exactly: a subclass may mean something else, and must be registered
+    if value is None or kind in (bool, int, str):
         return value
-    if isinstance(value, float):
+    if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, complex):
+    if kind is complex:
         return {"complex": [_encode_value(value.real), _encode_value(value.imag)]}
-    if isinstance(value, tuple | list):
+    if kind in (tuple, list):
         return [_encode_value(v) for v in value]
+    for name, (registered, plain) in _ATTRIBUTE_TYPES.items():
+        if kind is registered:
+            return {name: plain(value)}
     if isinstance(value, dt.DType):
         return {"dtype": value.name}
     if isinstance(value, slice):
@@ -356,7 +369,9 @@ def _decode_input_type(text: Any) -> Any:
 
 
 def _decode_value(data: Any) -> Any:
-    if data is None or isinstance(data, bool | int | float | str):
+    if isinstance(data, str):
+        return sys.intern(data)  # ops compare their marks by identity
+    if data is None or isinstance(data, bool | int | float):
         return data
     if isinstance(data, list):
         return tuple([_decode_value(v) for v in data])
@@ -374,6 +389,9 @@ def _decode_value(data: Any) -> Any:
         return Ellipsis
     if kind == "dim":
         return dims.parse(value)
+    if kind in _ATTRIBUTE_TYPES:
+        registered, plain = _ATTRIBUTE_TYPES[kind]
+        return registered(plain(value))
     raise GraphFileError(f"unknown kind of value {kind!r}")
 
 

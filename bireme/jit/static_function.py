@@ -246,7 +246,6 @@ class CapturedCall:
         self.outer = captured.outer
         self.outer_needs = captured.needs[len(captured.needs) - len(captured.outer) :]
         self.outer_types = [t._value.aval for t in captured.outer]
-        self.no_keys = (None,) * len(captured.op.parts)
 
     def is_current(self) -> bool:
         """Whether the captured tensors still have the types and need the gradients they had."""
@@ -268,10 +267,12 @@ class CapturedCall:
         outs = record(call, trace, values)
         node: Node | None = None
         if trace.tape and self.op.backward is not None:
-            edges = tuple([t._node for t in tensors]) + self.no_keys
+            edges = [None] * len(call.types)
+            for i in self.op.backward.targets:  # the others are not reached by any gradient
+                edges[i] = tensors[i]._node
             if any(e is not None for e in edges):
                 saved = tuple([values[i] if i >= 0 else outs[-1 - i] for i in call.saved_at])
-                node = Node(call, edges, saved)
+                node = Node(call, tuple(edges), saved)
         for write in captured.writes:
             target = write.target if isinstance(write.target, Tensor) else arguments[write.target]
             if write.tracked and node is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.graph_io import register_attribute
 from bireme.core.op import broadcast_shapes, op
 
 # A spec's entries: an int (static position), (start, stop, step) (static slice), AT (position
@@ -39,6 +40,9 @@ class Run(int):
 
     def __eq__(self, other: object) -> bool:
         return other.__class__ is Run and int(self) == int(other)  # type: ignore[call-overload]
+
+
+register_attribute("run", Run, int)
 
 
 def _slice_length(entry: tuple[Any, Any, Any], size: Any) -> Any:

@@ -18,6 +18,10 @@ class MissingPackage(BiremeError, ImportError):  # noqa: N818 (as in core.errors
     """An optional package that is not installed."""
 
 
+class UnsupportedForm(BiremeError, NotImplementedError):  # noqa: N818 (as in core.errors)
+    """An operation with arguments that ONNX cannot express."""
+
+
 def onnx_package() -> Any:
     """The `onnx` package, or an error that says how to get it."""
     try:

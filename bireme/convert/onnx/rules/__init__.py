@@ -32,5 +32,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-for _family in ("elementwise", "shapes", "reductions", "layers"):
+for _family in (
+    "elementwise",
+    "shapes",
+    "reductions",
+    "layers",
+    "norms",
+    "pooling",
+    "attention",
+):
     import_module(f"bireme.convert.onnx.rules.{_family}")

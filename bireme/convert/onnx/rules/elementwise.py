@@ -13,8 +13,8 @@ _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
     "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh",
     "detach": "Identity", "assign_value": "Identity", "erf": "Erf", "exp": "Exp",
-    "floor": "Floor", "hardswish": "HardSwish", "isnan": "IsNaN", "log": "Log",
-    "logical_not": "Not", "mish": "Mish", "neg": "Neg", "reciprocal": "Reciprocal",
+    "floor": "Floor", "isnan": "IsNaN", "log": "Log",
+    "logical_not": "Not", "neg": "Neg", "reciprocal": "Reciprocal",
     "relu": "Relu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sinh": "Sinh",
     "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
     "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "pow": "Pow",
@@ -78,6 +78,16 @@ def leaky_relu(w: Writer, call: Call, x: str, negative_slope: str) -> str:
 @rule("silu")
 def silu(w: Writer, call: Call, x: str) -> str:
     return w.emit("Mul", x, w.emit("Sigmoid", x))
+
+
+@rule("hardswish")
+def hardswish(w: Writer, call: Call, x: str) -> str:
+    return w.emit("Mul", x, w.emit("HardSigmoid", x, alpha=1 / 6, beta=0.5))
+
+
+@rule("mish")
+def mish(w: Writer, call: Call, x: str) -> str:
+    return w.emit("Mul", x, w.emit("Tanh", w.emit("Softplus", x)))
 
 
 @rule("gelu")

@@ -1,0 +1,274 @@
+"""Saved models: another process without the source infers and trains them; bad files say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from models import SmallCNN, SmallTransformer
+
+import bireme as paddle
+from bireme import jit, nn
+from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.core.graph_io import GraphFileError
+from bireme.nn import functional as F
+from bireme.static import InputSpec
+
+LOADER = """
+import sys, numpy as np, bireme as paddle
+from bireme import jit
+folder = sys.argv[1]
+data = np.load(folder + "/data.npz")
+layer = jit.load(folder + "/model")
+outs = {}
+for name in data.files:
+    outs[name] = layer(paddle.to_tensor(data[name])).numpy()
+layer.train()
+optimizer = paddle.optimizer.SGD(0.1, parameters=layer.parameters())
+losses = []
+for _ in range(5):
+    out = layer(paddle.to_tensor(data["a"]))
+    loss = (out * out).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.clear_grad()
+    losses.append(loss.item())
+np.savez(folder + "/out.npz", losses=losses, **outs)
+"""
+
+
+def tensor(*shape: int, seed: int = 0):
+    return paddle.to_tensor(np.random.default_rng(seed).normal(size=shape).astype("float32"))
+
+
+def in_new_process(folder: Path, batches: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    np.savez(folder / "data.npz", **batches)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", LOADER, str(folder)],
+        env=os.environ | {"PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with np.load(folder / "out.npz") as out:
+        return dict(out)
+
+
+def check(model, spec, batches, folder) -> None:
+    jit.save(model, str(folder / "model"), [spec])
+    out = in_new_process(folder, batches)
+    model.eval()
+    for name, batch in batches.items():
+        expected = model(paddle.to_tensor(batch)).numpy()
+        np.testing.assert_allclose(out[name], expected, rtol=1e-4, atol=1e-5)
+    model.train()
+    optimizer = paddle.optimizer.SGD(0.1, parameters=model.parameters())
+    for loss in out["losses"]:
+        result = model(paddle.to_tensor(batches["a"]))
+        ours = (result * result).mean()
+        ours.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        np.testing.assert_allclose(ours.item(), loss, rtol=1e-4)
+
+
+def test_cnn(tmp_path) -> None:
+    model = SmallCNN()
+    model(tensor(4, 3, 8, 8))  # running statistics that are not the initial ones
+    batches = {n: tensor(i, 3, 8, 8, seed=i).numpy() for n, i in (("a", 3), ("b", 1), ("c", 6))}
+    check(model, InputSpec([None, 3, 8, 8]), batches, tmp_path)
+
+
+def test_transformer(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    batches = {n: rng.integers(0, 50, (i, 8)) for n, i in (("a", 3), ("b", 1), ("c", 6))}
+    check(SmallTransformer(), InputSpec([None, 8], "int64"), batches, tmp_path)
+
+
+class Mixed(nn.Layer):
+    """Several inputs and results, dropout, a frozen parameter, a constant, a no_grad part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.frozen = nn.Linear(4, 4)
+        self.frozen.weight.stop_gradient = True
+
+    def forward(self, x, y):
+        with paddle.no_grad():
+            scale = self.fc(x).mean()
+        table = paddle.to_tensor(np.arange(2000, dtype="float32").reshape(500, 4))
+        h = F.dropout(self.frozen(x + y), 0.5, training=self.training)
+        return {"a": h * scale, "b": [self.fc(h).detach() + table[3], 5]}
+
+
+@pytest.fixture
+def mixed(tmp_path) -> tuple[Mixed, str]:
+    layer = Mixed()
+    path = str(tmp_path / "deep" / "mixed")
+    jit.save(layer, path, [InputSpec([None, 4], name="left"), InputSpec([None, 4])])
+    return layer, path
+
+
+def test_structure_modes_and_names(mixed) -> None:
+    layer, path = mixed
+    assert layer.training
+    loaded = jit.load(path)
+    assert not loaded.training
+    x, y = tensor(3, 4), tensor(3, 4, seed=1)
+    layer.eval()
+    want, have = layer(x, y), loaded(left=x, y=y)
+    np.testing.assert_allclose(want["a"].numpy(), have["a"].numpy(), rtol=1e-5)
+    np.testing.assert_allclose(want["b"][0].numpy(), have["b"][0].numpy(), rtol=1e-5)
+    assert have["b"][1] == 5
+    assert {"fc.weight", "fc.bias", "frozen.weight"} <= set(loaded.state_dict())
+    assert loaded.frozen.weight.stop_gradient
+    layer.train()
+    loaded.train()
+    paddle.seed(3)
+    want = layer(x, y)["a"]
+    paddle.seed(3)
+    have = loaded(x, y)["a"]
+    np.testing.assert_allclose(want.numpy(), have.numpy(), rtol=1e-5)
+    want.sum().backward()
+    have.sum().backward()
+    assert loaded.fc.weight.grad is None  # its only tracked use was detached
+    np.testing.assert_allclose(
+        layer.frozen.bias.grad.numpy(), loaded.frozen.bias.grad.numpy(), rtol=1e-5
+    )
+    with pytest.raises(InvalidArgument, match=r"takes 2 tensors: left, y\. Received: 1"):
+        loaded(x)
+    with pytest.raises(InvalidArgument, match="dimension 1 of left must be 4"):
+        loaded(tensor(3, 5), tensor(3, 5))
+
+
+def test_saved_again(mixed, tmp_path) -> None:
+    _, path = mixed
+    loaded = jit.load(path)
+    jit.save(loaded, str(tmp_path / "again"), [InputSpec([None, 4])] * 2)
+    again = jit.load(str(tmp_path / "again"))
+    x = tensor(2, 4)
+    np.testing.assert_allclose(loaded(x, x)["a"].numpy(), again(x, x)["a"].numpy(), rtol=1e-5)
+
+
+def test_function_and_gradient_inside(tmp_path) -> None:
+    def slope(x):
+        x = x * 1.0
+        x.stop_gradient = False
+        (g,) = paddle.grad(F.gelu(x).sum(), [x])
+        return g
+
+    jit.save(slope, str(tmp_path / "slope"), [InputSpec([None])])
+    loaded = jit.load(str(tmp_path / "slope"))
+    x = tensor(5)
+    np.testing.assert_allclose(loaded(x).numpy(), slope(x).numpy(), rtol=1e-5)
+
+
+def test_needs_input_spec(tmp_path) -> None:
+    with pytest.raises(InvalidArgument, match="give input_spec"):
+        jit.save(nn.Linear(2, 2), str(tmp_path / "x"))
+    with pytest.raises(GraphFileError, match="there is no file"):
+        jit.load(str(tmp_path / "nothing"))
+
+
+def edited(path: str, change) -> None:
+    file = Path(path + ".json")
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+
+
+def nodes(document) -> list:
+    return document["programs"]["eval"]["graph"]["nodes"]
+
+
+BAD = {
+    "version": (lambda d: d.update(version=99), "format version 99"),
+    "format": (lambda d: d.update(format="x"), "not a saved Bireme model"),
+    "unknown op": (lambda d: nodes(d)[0].update(op="os.system"), "does not have: os.system"),
+    "outside file": (lambda d: d["weights"].update(file="../x.safetensors"), "lie beside"),
+    "other weights": (lambda d: d["weights"].update(id="0"), "belongs to another save"),
+    "shape": (
+        lambda d: d["state"]["fc.weight"].update(type="float32[4, 5]"),
+        "should be float32",
+    ),
+    "missing weight": (lambda d: d["state"].update(ghost={"type": "float32[1]"}), "'ghost'"),
+    "later value": (lambda d: nodes(d)[0].update(args=["%7"]), "node 0"),
+    "wrong type": (lambda d: nodes(d)[-1].update(out=["float32[9]"]), "results should be"),
+    "attribute": (lambda d: nodes(d)[0].update(attrs={"evil": 1}), "unknown attributes"),
+    "dimension": (
+        lambda d: d["programs"]["eval"]["graph"]["inputs"][0].update(type="float32[f(x), 4]"),
+        "damaged|dimension",
+    ),
+    "output": (lambda d: d["programs"]["eval"]["graph"].update(outputs=["%99"]), "%99"),
+    "no program": (lambda d: d.update(programs={}), "no 'eval' program"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files(mixed, case) -> None:
+    _, path = mixed
+    change, message = BAD[case]
+    edited(path, change)
+    with pytest.raises(GraphFileError, match=message):
+        jit.load(path)
+
+
+def test_truncated_files(mixed) -> None:
+    _, path = mixed
+    text = Path(path + ".json").read_bytes()
+    Path(path + ".json").write_bytes(text[: len(text) // 2])
+    with pytest.raises(GraphFileError, match="not readable JSON"):
+        jit.load(path)
+    Path(path + ".json").write_bytes(text)
+    weights = Path(path + ".safetensors")
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(BiremeError, match="safetensors"):
+        jit.load(path)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_damage_is_reported_or_harmless(mixed, data) -> None:
+    """Whatever is changed in the JSON, loading works or raises GraphFileError, nothing else."""
+    _, path = mixed
+    original = Path(path + ".json").read_text()
+    document = json.loads(original)
+    here, key = document, None
+    for _ in range(data.draw(st.integers(1, 8))):
+        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
+        if not keys:
+            break
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(here[key], dict | list) or data.draw(st.integers(0, 3)) == 0:
+            break
+        parent, here = here, here[key]
+    else:
+        here = parent
+    if key is None or (isinstance(here, dict) and key not in here):
+        return
+    if isinstance(here, list) and not (isinstance(key, int) and key < len(here)):
+        return
+    here[key] = data.draw(
+        st.sampled_from([None, -1, 1e308, "x", "%0", "$x", [], {}, True, [[]], "float32[batch]",
+                         {"dim": "batch*" * 9}, {"slice": [1, 2]}, 2**70, {"key": 3}])
+    )  # fmt: skip
+    Path(path + ".json").write_text(json.dumps(document))
+    try:
+        jit.load(path)
+    except GraphFileError:
+        pass
+    finally:
+        Path(path + ".json").write_text(original)
