@@ -83,7 +83,7 @@ def _solve_vjp(xp: Any, grad: Any, x: Any, out: Any) -> tuple[Any, Any]:
     return -xp.matmul(by_y, _transposed(xp, out)), by_y
 
 
-def _check_solve(x: Any, y: Any) -> None:
+def _check_solve(x: Any, y: Any, **_: Any) -> None:
     _check_square(x)
     if y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         raise ShapeMismatch("y must have as many rows as x")
