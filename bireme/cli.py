@@ -68,14 +68,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    import bireme
     from bireme import device
     from bireme.backends import available_backends
     from bireme.core import config, jax_door
 
     jax = jax_door.jax()
     rows = [
-        ("bireme", bireme.__version__),
+        ("bireme", _version("bireme")),
         ("python", f"{platform.python_version()} on {platform.platform()}"),
         *[(name, _version(name)) for name in ("jax", "jaxlib", "numpy", "safetensors")],
         ("current device", device.get_device()),

@@ -89,10 +89,11 @@ def train(
 ) -> None:
     """Plain training loop; the callbacks are for progress bars and curves."""
     optimizer = paddle.optimizer.Adam(learning_rate=2e-3, parameters=model.parameters())
+    criterion = nn.CrossEntropyLoss()
     loader = DataLoader(digits, batch_size=batch_size, shuffle=True, drop_last=True)
     for epoch in range(epochs):
         for images, labels in loader:
-            loss = nn.functional.cross_entropy(model(images), labels)
+            loss = criterion(model(images), labels)
             loss.backward()
             optimizer.step()
             optimizer.clear_grad()
