@@ -85,8 +85,10 @@ class Node:
         """Producers of the grad op's inputs: incoming gradients, saved inputs, saved results."""
         edges = [None if g is None else g._node for g in grads]
         single = self.call.single
-        for i in self.call.saved_at:
-            if i >= 0:
+        for i, kept in zip(self.call.saved_at, self.saved or (), strict=True):
+            if kept is None:
+                edges.append(None)
+            elif i >= 0:
                 edges.append(self.edges[i])
             elif not self.call.outs[-1 - i].dtype.differentiable:
                 edges.append(None)
@@ -170,9 +172,14 @@ def prune(node: Node) -> None:
 def attach(call: Call, trace: Trace, flat: Sequence[Any]) -> Any:
     """Record `call` on tensors, numbers and None; returns tensors wired for gradients."""
     inputs = tuple([x._value if x.__class__ in _tensor_types else x for x in flat])
+    edges = tuple([x._node if x.__class__ in _tensor_types else None for x in flat])
+    return attach_values(call, trace, inputs, edges)
+
+
+def attach_values(call: Call, trace: Trace, inputs: tuple[Any, ...], edges: tuple[Any, ...]) -> Any:
+    """Record `call` on Values, numbers and None that were made by `edges`."""
     outs = record(call, trace, inputs)
     if trace.tape and call.differentiable:
-        edges = tuple([x._node if x.__class__ in _tensor_types else None for x in flat])
         made = _attach_outputs(call, outs, edges, inputs)
     else:
         made = [_Tensor(v, None) for v in outs]
@@ -182,10 +189,13 @@ def attach(call: Call, trace: Trace, flat: Sequence[Any]) -> Any:
 def _attach_outputs(
     call: Call, outs: list[Value], edges: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> list[Tensor]:
-    if all(e is None for e in edges):
+    if edges.count(None) == len(edges):
         return [_Tensor(v, None) for v in outs]
-    saved = tuple([inputs[i] if i >= 0 else outs[-1 - i] for i in call.saved_at])
-    node = Node(call, edges, saved)
+    saved = [inputs[i] if i >= 0 else outs[-1 - i] for i in call.saved_at]
+    for place, users in enumerate(call.saved_for):
+        if users is not None and all(edges[u] is None for u in users):
+            saved[place] = None
+    node = Node(call, edges, tuple(saved))
     if call.single:
         if call.scalar_out:
             prune(node)

@@ -37,7 +37,12 @@ class GradOp(Op):
     def call_for(self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]) -> Call:
         """The Call that differentiates `forward` by its flat inputs `needs`."""
         grads = [o if p else None for o, p in zip(forward.outs, present, strict=True)]
-        saved = [forward.types[i] if i >= 0 else forward.outs[-1 - i] for i in forward.saved_at]
+        saved = [
+            None
+            if users is not None and not any(u in needs for u in users)
+            else (forward.types[i] if i >= 0 else forward.outs[-1 - i])
+            for i, users in zip(forward.saved_at, forward.saved_for, strict=True)
+        ]
         groups = {"out": len(forward.outs)}
         for name, n in zip(forward.op.inputs, forward.layout, strict=True):
             groups[name.lstrip("*")] = abs(n)

@@ -33,7 +33,8 @@ from bireme.core.errors import (
     is_internal,
     user_line,
 )
-from bireme.core.trace import Value, record, state
+from bireme.core.op_codegen import generate
+from bireme.core.trace import record, state
 
 CALLS: list[Call] = []  # every Call by its id
 OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to ops by it
@@ -57,7 +58,7 @@ class Call:
 
     __slots__ = (
         "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "key", "layout", "op", "out",
-        "outs", "saved_at", "scalar_out", "single", "source", "types",
+        "outs", "saved_at", "saved_for", "scalar_out", "single", "source", "types",
     )  # fmt: skip
 
     def __init__(
@@ -80,19 +81,27 @@ class Call:
         self.out = self.outs[0] if self.single else None
         self.differentiable = op.differentiable and any(o.dtype.differentiable for o in self.outs)
         self.scalar_out = self.single and self.outs[0].ndim == 0
-        self.saved_at = self._saved_positions()
+        self.saved_at, self.saved_for = self._saved_positions()
         with _ID_LOCK:
             self.id = len(CALLS)
             CALLS.append(self)
 
-    def _saved_positions(self) -> tuple[int, ...]:
-        """Where the values that the gradient needs are: >= 0 an input, < 0 the result -1 - i."""
-        starts: dict[str, range] = {"out": range(-1, -1 - len(self.outs), -1)}
+    def _saved_positions(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...] | None, ...]]:
+        """Where the values that the gradient needs are (>= 0 an input, < 0 the result -1 - i),
+        and the inputs one of which must want a gradient for each to be kept (None: always)."""
+        spans: dict[str, range] = {"out": range(-1, -1 - len(self.outs), -1)}
         at = 0
         for name, n in zip(self.op.inputs, self.layout, strict=True):
-            starts[name.lstrip("*")] = range(at, at + abs(n))
+            spans[name.lstrip("*")] = range(at, at + abs(n))
             at += abs(n)
-        return tuple(i for name in self.op.saves for i in starts[name])
+        positions: list[int] = []
+        users: list[tuple[int, ...] | None] = []
+        for name in self.op.saves:
+            wanted = self.op.used_by.get(name)
+            needed = None if wanted is None else tuple(i for u in wanted for i in spans[u])
+            positions += spans[name]
+            users += [needed] * len(spans[name])
+        return tuple(positions), tuple(users)
 
     def cast(self, xp: Any, arrays: Sequence[Any]) -> list[Any]:
         """The inputs in the types that the op computes in."""
@@ -155,6 +164,7 @@ class Op:
         check: Callable[..., Any] | None = None,
         numpy: bool | Callable[..., Any] = True,
         amp: str | None = None,
+        used_by: dict[str, tuple[str, ...]] | None = None,
         register: bool = True,
     ):
         self.name = name
@@ -173,6 +183,8 @@ class Op:
         self.tables: dict[Any, dict[Any, Call]] = {None: {}}
         self.doc = inspect.getdoc(body) if body is not None else None
         self.saves = self._saved_names()
+        # What is kept only if certain inputs need a gradient: {"x": ("y",)} for a product.
+        self.used_by = used_by or {}
         self.required: frozenset[str] = frozenset()  # inputs that may not be None
         self._grad_op: Op | None = None
         if register:
@@ -500,69 +512,13 @@ def op(
         defaults = {p.name: p.default for p in params if p.default is not p.empty}
         needed = tensor_names if inputs is None else tensor_names[:1]
         the_op.required = frozenset(n for n in needed if n not in defaults)
-        function = _generate(the_op, [p.name for p in params], defaults)
+        function = generate(the_op, [p.name for p in params], defaults, invoke, TENSOR_TYPES)
         function.__doc__ = the_op.doc
         function.__module__ = body.__module__
         function.op = the_op  # type: ignore[attr-defined]
         return function
 
     return define if body is None else define(body)
-
-
-def _generate(the_op: Op, params: list[str], defaults: dict[str, Any]) -> Callable[..., Any]:
-    """The eager function, specialised so that a repeated call costs dict look-ups only."""
-    from bireme.core.autograd import Node, prune
-    from bireme.core.tensor import Tensor
-
-    signature = ", ".join([f"{p}=_d_{p}" if p in defaults else p for p in params] + ["name=None"])
-    tensors = [n.lstrip("*") for n in the_op.inputs]
-    attrs = list(the_op.attr_names)
-    packed = "".join(
-        (f"tuple({n})" if m.startswith("*") else n) + ", "
-        for n, m in zip(tensors, the_op.inputs, strict=True)
-    )
-    general = f"return _invoke(_op, ({packed}), ({''.join(a + ', ' for a in attrs)}))"
-    lines = [f"def {the_op.name}({signature}):"]
-    if tensors and not any(m.startswith("*") for m in the_op.inputs):
-        tests = " and ".join(f"{n}.__class__ in _tensors" for n in tensors)
-        key = ", ".join([f"v_{n}.aval" for n in tensors] + attrs) + ","
-        saved = "".join(("v_out" if s == "out" else f"v_{s}") + ", " for s in the_op.saves)
-        lines += [
-            f"    if {tests}:",
-            "        trace = _state.trace",
-            *[f"        v_{n} = {n}._value" for n in tensors],
-            "        try:",
-            f"            call = _tables[trace.amp].get(({key}))",
-            "        except (KeyError, TypeError):",
-            "            call = None",
-            "        if call is not None and call.single:",
-            *[f"            if v_{n}.trace is not trace: trace.leaf(v_{n})" for n in tensors],
-            f"            trace.code += (call.id, {', '.join(f'v_{n}.slot' for n in tensors)})",
-            "            values = trace.values",
-            "            slot = len(values)",
-            "            v_out = _Value(call.out, trace, slot)",
-            "            values.append(v_out)",
-            "            if slot >= trace.limit: trace.full()",
-        ]
-        if the_op.differentiable:
-            any_node = " or ".join(f"{n}._node is not None" for n in tensors)
-            edges = "".join(f"{n}._node, " for n in tensors)
-            lines += [
-                f"            if trace.tape and call.differentiable and ({any_node}):",
-                f"                node = _Node(call, ({edges}), ({saved}))",
-                "                if call.scalar_out: _prune(node)",
-                "                return _Tensor(v_out, node)",
-            ]
-        lines += ["            return _Tensor(v_out, None)"]
-    lines += ["    " + general]
-    scope: dict[str, Any] = {
-        "_invoke": invoke, "_op": the_op, "_state": state, "_tensors": TENSOR_TYPES,
-        "_tables": the_op.tables, "_Value": Value, "_Node": Node, "_Tensor": Tensor,
-        "_prune": prune,
-        **{f"_d_{k}": v for k, v in defaults.items()},
-    }  # fmt: skip
-    exec(compile("\n".join(lines), f"<bireme op {the_op.name}>", "exec"), scope)
-    return scope[the_op.name]
 
 
 __all__ = [

@@ -84,17 +84,21 @@ def _conv(call: Call, x: Any, weight: Any, bias: Any) -> Any:
 def _conv_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     forward: Call = call.attrs["forward"]
     last = forward.attrs["last"]
-    grad, x = _first(grad, last), _first(x, last)
+    grad = _first(grad, last)
+    x_shape, weight_shape = forward.types[0].shape, forward.types[1].shape
+    if last:
+        x_shape = (x_shape[0], x_shape[3], x_shape[1], x_shape[2])
     results = []
     for which in call.attrs["needs"]:
         if which == 0:
             layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-            dx = _call("bireme_conv_input_grad", x.shape, grad, weight, layouts, forward.attrs)
+            dx = _call("bireme_conv_input_grad", x_shape, grad, weight, layouts, forward.attrs)
             results.append(_back(dx, last))
         elif which == 1:
             layouts = (_CHANNELS_LAST, _CHANNELS_LAST, _AS_IS)
+            x = _first(x, last)
             results.append(
-                _call("bireme_conv_weight_grad", weight.shape, x, grad, layouts, forward.attrs)
+                _call("bireme_conv_weight_grad", weight_shape, x, grad, layouts, forward.attrs)
             )
         else:
             results.append(grad.sum((0, 2, 3)))

@@ -53,12 +53,13 @@ def _linear_infer(x: Aval, weight: Aval, bias: Aval | None) -> Aval:
 
 
 def _linear_vjp(xp: Any, grad: Any, x: Any, weight: Any, types: Any, needs: Any) -> tuple[Any, ...]:
-    grad_rows = _rows(xp, grad, weight.shape[1])
+    n_in, n_out = types[1].shape
+    grad_rows = _rows(xp, grad, n_out)
     grad_x = grad_weight = grad_bias = None
     if needs[0]:
-        grad_x = xp.reshape(xp.matmul(grad_rows, weight.T), x.shape)
+        grad_x = xp.reshape(xp.matmul(grad_rows, weight.T), types[0].shape)
     if needs[1]:
-        grad_weight = xp.matmul(_rows(xp, x, weight.shape[0]).T, grad_rows)
+        grad_weight = xp.matmul(_rows(xp, x, n_in).T, grad_rows)
     if needs[2]:
         # As a product: a plain sum over rows is fused with whatever made `grad` and computes
         # all of that a second time.
@@ -73,6 +74,7 @@ def _linear_vjp(xp: Any, grad: Any, x: Any, weight: Any, types: Any, needs: Any)
     infer=_linear_infer,
     check=_linear_check,
     amp="white",
+    used_by={"x": ("weight",), "weight": ("x",)},
 )
 def linear(xp, x, weight, bias=None):
     """x @ weight + bias over the last dimension; weight is [in_features, out_features]."""

@@ -276,12 +276,12 @@ def _conv_infer(
 
 def _conv_vjp(
     xp: Any, grad: Any, x: Any, weight: Any, stride, pads: Pairs, dilation, groups: int,
-    last: bool, needs: Any,
+    last: bool, types: Any, needs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     how = (stride, pads, dilation, groups, last)
     return (
-        _input_grad_of(xp, grad, weight, x.shape, *how) if needs[0] else None,
-        _weight_grad_of(xp, grad, x, weight.shape, *how) if needs[1] else None,
+        _input_grad_of(xp, grad, weight, types[0].shape, *how) if needs[0] else None,
+        _weight_grad_of(xp, grad, x, types[1].shape, *how) if needs[1] else None,
         _bias_grad(xp, grad, last) if needs[2] else None,
     )
 
@@ -293,6 +293,7 @@ def _conv_vjp(
     infer=_conv_infer,
     check=_conv_check,
     amp="white",
+    used_by={"x": ("weight",), "weight": ("x",)},
 )
 def _conv(xp, x, weight, bias, stride=(), pads=(), dilation=(), groups=1, last=False):
     """Windows of `x` times `weight` [out, in / groups, *kernel], plus bias."""

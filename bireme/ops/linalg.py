@@ -63,19 +63,26 @@ def _matmul_type(x: Aval, y: Aval, transpose_x: bool, transpose_y: bool) -> Aval
 
 
 def _matmul_vjp(
-    xp: Any, grad: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool, needs: Any
+    xp: Any, grad: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool, types: Any, needs: Any
 ) -> tuple[Any, Any]:
-    x, y = conj_of(xp, x), conj_of(xp, y)
-    if x.ndim == 1 or y.ndim == 1:
-        return _vector_vjp(xp, grad, x, y, transpose_x, transpose_y)
+    # A factor that only the other one's gradient needs may not have been kept.
+    x = None if x is None else conj_of(xp, x)
+    y = None if y is None else conj_of(xp, y)
+    x_ndim, y_ndim = types[0].ndim, types[1].ndim
     by_x = by_y = None
+    if x_ndim == 1 or y_ndim == 1:
+        if needs[0]:
+            by_x = _vector_by_x(xp, grad, y, x_ndim, transpose_x, transpose_y)
+        if needs[1]:
+            by_y = _vector_by_y(xp, grad, x, y_ndim, transpose_x, transpose_y)
+        return by_x, by_y
     if needs[0]:
         if transpose_x:
             by_x = _product(xp, _turned(xp, y, transpose_y), xp.swapaxes(grad, -1, -2))
         else:
             by_x = _product(xp, grad, _turned(xp, y, not transpose_y))
     if needs[1]:
-        if y.ndim == 2 and x.ndim > 2 and not transpose_x and 0 not in x.shape:
+        if y_ndim == 2 and x_ndim > 2 and not transpose_x and 0 not in x.shape:
             # One product over all rows of the batch, instead of one per batch and a sum.
             x = x.reshape((-1, x.shape[-1]))
             grad = grad.reshape((-1, grad.shape[-1]))
@@ -86,19 +93,34 @@ def _matmul_vjp(
     return by_x, by_y
 
 
-def _vector_vjp(
-    xp: Any, grad: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool
-) -> tuple[Any, Any]:
-    if x.ndim == 1 and y.ndim == 1:
-        return grad * y, grad * x
+def _vector_by_x(
+    xp: Any, grad: Any, y: Any, x_ndim: int, transpose_x: bool, transpose_y: bool
+) -> Any:
+    if y.ndim == 1:
+        if x_ndim == 1:
+            return grad * y
+        return _turned(xp, grad[..., None] * y, transpose_x)
+    return xp.matmul(_turned(xp, y, transpose_y), grad[..., None])[..., 0]
+
+
+def _vector_by_y(
+    xp: Any, grad: Any, x: Any, y_ndim: int, transpose_x: bool, transpose_y: bool
+) -> Any:
     if x.ndim == 1:
-        by_x = xp.matmul(_turned(xp, y, transpose_y), grad[..., None])[..., 0]
-        return by_x, _turned(xp, x[:, None] * grad[..., None, :], transpose_y)
-    by_y = xp.matmul(_turned(xp, x, not transpose_x), grad[..., None])[..., 0]
-    return _turned(xp, grad[..., None] * y, transpose_x), by_y
+        if y_ndim == 1:
+            return grad * x
+        return _turned(xp, x[:, None] * grad[..., None, :], transpose_y)
+    return xp.matmul(_turned(xp, x, not transpose_x), grad[..., None])[..., 0]
 
 
-@op(vjp=_matmul_vjp, promote="binary", check=_check_matmul, infer=_matmul_type, amp="white")
+@op(
+    vjp=_matmul_vjp,
+    promote="binary",
+    check=_check_matmul,
+    infer=_matmul_type,
+    amp="white",
+    used_by={"x": ("y",), "y": ("x",)},
+)
 def matmul(xp, x, y, transpose_x=False, transpose_y=False):
     """The matrix product; leading dimensions are a batch and broadcast."""
     return _product(xp, _turned(xp, x, transpose_x), _turned(xp, y, transpose_y))

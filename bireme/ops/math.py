@@ -44,7 +44,13 @@ def _multiply_vjp(xp: Any, grad: Any, x: Any, y: Any, needs: Any) -> tuple[Any, 
     )
 
 
-@op(name="multiply", vjp=_multiply_vjp, promote="binary", infer="elementwise")
+@op(
+    name="multiply",
+    vjp=_multiply_vjp,
+    promote="binary",
+    infer="elementwise",
+    used_by={"x": ("y",), "y": ("x",)},
+)
 def multiply(xp, x, y):
     """x * y."""
     return xp.multiply(x, y)
@@ -55,7 +61,13 @@ def _divide_vjp(xp: Any, grad: Any, y: Any, out: Any, needs: Any) -> tuple[Any, 
     return share, -share * conj_of(xp, out) if needs[1] else None
 
 
-@op(name="divide", vjp=_divide_vjp, promote="float_binary", infer="elementwise")
+@op(
+    name="divide",
+    vjp=_divide_vjp,
+    promote="float_binary",
+    infer="elementwise",
+    used_by={"out": ("y",)},
+)
 def over(xp, x, y):
     """x / y; integers are divided as floats."""
     return xp.divide(x, y)
