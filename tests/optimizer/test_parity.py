@@ -9,6 +9,9 @@ import pytest
 
 import bireme
 
+# One line that trains with every optimizer compiles as many programs, which is no mistake here.
+pytestmark = pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning")
+
 CASES = [
     ("SGD", {}),
     ("SGD", {"weight_decay": 0.1}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import bireme
 from bireme.core.dtype import get_default_dtype
 from bireme.core.errors import ShapeMismatch
 from bireme.core.tensor import Tensor
@@ -229,7 +230,7 @@ class Sigmoid(ShownLayer):
         self._name = name
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.sigmoid(x)
+        return bireme.sigmoid(x)
 
 
 class Softmax(ShownLayer):
@@ -308,7 +309,7 @@ class Tanh(ShownLayer):
         self._name = name
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.tanh(x)
+        return bireme.tanh(x)
 
 
 class Tanhshrink(ShownLayer):

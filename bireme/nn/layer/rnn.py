@@ -29,7 +29,7 @@ def _run_fused(
     cell: Any, x: Tensor, states: Any, sequence_length: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Any]:
     """(outputs [T, B, H], final states) of one cell over x [T, B, I]."""
-    weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+    weights = cell._weights()
     options = {"sequence_length": sequence_length, "reverse": reverse}
     if isinstance(cell, LSTMCell):
         y, h, c = rnn_ops.lstm(x, *states, *weights, **options)

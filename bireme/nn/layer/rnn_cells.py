@@ -9,9 +9,9 @@ import bireme
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
-from bireme.nn import functional as F
 from bireme.nn.initializer import Constant, Uniform
 from bireme.nn.layer.layer import Layer
+from bireme.ops import rnn as rnn_ops
 
 
 class RNNCellBase(Layer):
@@ -85,11 +85,8 @@ class _GatedCell(RNNCellBase):
         self.input_size = input_size
         self.hidden_size = hidden_size
 
-    def _from_input(self, x: Tensor) -> Tensor:
-        return bireme.matmul(x, self.weight_ih, transpose_y=True) + self.bias_ih
-
-    def _from_state(self, h: Tensor) -> Tensor:
-        return bireme.matmul(h, self.weight_hh, transpose_y=True) + self.bias_hh
+    def _weights(self) -> tuple[Any, Any, Any, Any]:
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
@@ -120,8 +117,7 @@ class SimpleRNNCell(_GatedCell):
     def forward(self, inputs: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if states is None:
             states = self.get_initial_states(inputs, self.state_shape)
-        total = self._from_input(inputs) + self._from_state(states)
-        h = bireme.tanh(total) if self.activation == "tanh" else F.relu(total)
+        h = rnn_ops.simple_rnn_cell(inputs, states, *self._weights(), self.activation)
         return h, h
 
     @property
@@ -169,12 +165,20 @@ class LSTMCell(_GatedCell):
         if states is None:
             states = self.get_initial_states(inputs, self.state_shape)
         h, c = states
-        i, f, g, o = bireme.split(self._from_input(inputs) + self._from_state(h), 4, axis=-1)
-        c = F.sigmoid(f) * c + F.sigmoid(i) * bireme.tanh(g)
-        h = F.sigmoid(o) * bireme.tanh(c)
         if self.proj_size:
-            h = bireme.matmul(h, self.weight_ho)
+            h, c = self._projected(inputs, h, c)
+        else:
+            h, c = rnn_ops.lstm_cell(inputs, h, c, *self._weights())
         return h, (h, c)
+
+    def _projected(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """One step whose hidden state is smaller than the cell's."""
+        w_ih, w_hh, b_ih, b_hh = self._weights()
+        gates = bireme.matmul(x, w_ih, transpose_y=True) + b_ih
+        gates = gates + bireme.matmul(h, w_hh, transpose_y=True) + b_hh
+        i, f, g, o = bireme.split(gates, 4, axis=-1)
+        c = bireme.sigmoid(f) * c + bireme.sigmoid(i) * bireme.tanh(g)
+        return bireme.matmul(bireme.sigmoid(o) * bireme.tanh(c), self.weight_ho), c
 
     @property
     def state_shape(self) -> tuple[tuple[int], tuple[int]]:
@@ -202,11 +206,7 @@ class GRUCell(_GatedCell):
     def forward(self, inputs: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if states is None:
             states = self.get_initial_states(inputs, self.state_shape)
-        x_r, x_z, x_c = bireme.split(self._from_input(inputs), 3, axis=1)
-        h_r, h_z, h_c = bireme.split(self._from_state(states), 3, axis=1)
-        z = F.sigmoid(x_z + h_z)
-        c = bireme.tanh(x_c + F.sigmoid(x_r + h_r) * h_c)
-        h = (states - c) * z + c
+        h = rnn_ops.gru_cell(inputs, states, *self._weights())
         return h, h
 
     @property
