@@ -55,13 +55,14 @@ class GraphBuilder:
     def ref(self, ref: Ref) -> Ref:
         """A source reference in the copy's terms; numbers come along as they are needed."""
         have = self.refs.get(ref)
-        if have is None and isinstance(ref, Number):
+        if have is not None or ref is None:
+            return have
+        if isinstance(ref, Number):
             have = self.refs[ref] = self.number(ref)
-        elif have is None and ref is not None:
-            if ref >= 0:
-                raise KeyError(f"value {ref} was not copied")
-            have = self.copy_input(ref)
-        return have
+            return have
+        if ref >= 0:
+            raise KeyError(f"value {ref} was not copied")
+        return self.copy_input(ref)
 
     def number(self, old: Number) -> Number:
         new = self.graph.new_number(old.kind)

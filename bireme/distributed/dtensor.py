@@ -78,7 +78,7 @@ def _constrain(xp: Any, x: Any, mesh: ProcessMesh, placements: tuple[Placement, 
 
 
 @op(name="shard", vjp=_sharding_vjp, infer=lambda x, mesh, placements: x)
-def _shard(xp, x, mesh=None, placements=()):
+def _shard(xp: Any, x: Any, mesh: Any = None, placements: Any = ()) -> Any:
     """The same contents, laid out over the mesh."""
     return _constrain(xp, x, mesh, placements)
 
