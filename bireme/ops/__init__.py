@@ -8,15 +8,15 @@ from typing import Any
 
 # Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
 FUNCTIONAL = (
-    "activation", "common", "dropout", "conv", "pooling", "pooling_adaptive", "norm", "loss",
-    "loss_class", "loss_metric", "loss_ctc", "attention", "rnn",
+    "activation", "common", "dropout", "padding", "conv", "pooling", "pooling_adaptive", "resize",
+    "vision", "norm", "loss", "loss_class", "loss_metric", "loss_ctc", "attention", "rnn",
 )  # fmt: skip
 
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.
 FAMILIES = (
-    "creation", "math_unary", "math", "special", "logic", "reduction", "scan", "statistics",
-    "linalg", "decomposition", "search", "manipulation", "joining", "slicing", "rearrange",
-    "indexing", "distance", "random", *FUNCTIONAL,
+    "creation", "conversion", "math_unary", "math", "special", "logic", "reduction", "scan",
+    "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
+    "rearrange", "indexing", "distance", "random", *FUNCTIONAL,
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}

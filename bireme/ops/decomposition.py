@@ -369,10 +369,10 @@ def lstsq(
     drivers = (None, "gels", "gelsy", "gelsd", "gelss")
     if driver not in drivers:
         raise InvalidArgument(f"[lstsq] driver must be one of {drivers}. Received: {driver!r}")
-    if rcond is None:
-        rcond = float(np.finfo(x.dtype.numpy).eps) * max(x.shape[-2:])
-    solution = matmul(_pinv(x, float(rcond), False), y)
-    rank = _matrix_rank(x, None, float(rcond), False)
+    machine = float(np.finfo(x.dtype.numpy).eps) * max(x.shape[-2:])
+    limit = machine if rcond is None else float(rcond)
+    solution = matmul(_pinv(x, limit, False), y)
+    rank = _matrix_rank(x, None, limit, False)
     residuals = constant(np.zeros((0,), x.dtype.numpy))
     if x.shape[-2] > x.shape[-1] and driver != "gelsy":
         from bireme.ops.math import minus

@@ -194,6 +194,12 @@ def is_integer(x: Tensor) -> bool:
     return x.dtype.is_integer
 
 
+def rank(input: Tensor) -> Tensor:
+    """The number of dimensions, as a 0-d int32 tensor."""
+    _need_tensor(input, "rank")
+    return constant(np.array(input.ndim, np.int32))
+
+
 def _isin_type(x: Aval, test_x: Aval, invert: bool) -> Aval:
     return aval(x.shape, dt.bool_)
 
@@ -222,5 +228,5 @@ __all__ = [
     "bitwise_right_shift", "bitwise_xor", "eq", "equal", "equal_all", "ge", "greater",
     "greater_equal", "greater_than", "gt", "is_complex", "is_empty", "is_floating_point",
     "is_integer", "is_tensor", "isclose", "isin", "le", "less", "less_equal", "less_than",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne", "not_equal",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne", "not_equal", "rank",
 ]  # fmt: skip

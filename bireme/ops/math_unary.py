@@ -29,16 +29,14 @@ def _smooth(
 ) -> Any:  # fmt: skip
     """An analytic function of floats; integers become floats. `by_x(xp, x)` or
     `by_out(xp, out)` is its derivative."""
-    rule: Body
-    if by_out is not None:
 
-        def rule(xp: Any, grad: Any, out: Any) -> tuple[Any]:
-            return (grad * conj_of(xp, by_out(xp, out)),)
-    else:
-        assert by_x is not None  # noqa: S101 (one of the two is always given)
+    def from_x(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+        assert by_x is not None  # noqa: S101 (chosen below)
+        return (grad * conj_of(xp, by_x(xp, x)),)
 
-        def rule(xp: Any, grad: Any, x: Any) -> tuple[Any]:
-            return (grad * conj_of(xp, by_x(xp, x)),)
+    def from_out(xp: Any, grad: Any, out: Any) -> tuple[Any]:
+        assert by_out is not None  # noqa: S101 (chosen below)
+        return (grad * conj_of(xp, by_out(xp, out)),)
 
     def lowering(xp: Any, x: Any) -> Any:
         return body(xp, x)
@@ -46,7 +44,13 @@ def _smooth(
     lowering.__doc__ = doc
     lowering.__module__ = __name__
     return op(
-        lowering, name=name, vjp=rule, promote="float", infer="elementwise", amp=amp, numpy=numpy
+        lowering,
+        name=name,
+        vjp=from_out if by_x is None else from_x,
+        promote="float",
+        infer="elementwise",
+        amp=amp,
+        numpy=numpy,
     )
 
 
@@ -431,6 +435,16 @@ def as_real(xp, x):
     return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
 
 
+def view_as_complex(input: Tensor) -> Tensor:
+    """Pairs in the last dimension as complex numbers."""
+    return as_complex(input)
+
+
+def view_as_real(input: Tensor) -> Tensor:
+    """Complex numbers as pairs in a new last dimension."""
+    return as_real(input)
+
+
 # --- with run-time parameters -----------------------------------------------------------------
 
 
@@ -577,5 +591,6 @@ __all__ = [
     "stanh",
     "tan",
     "tanh",
-    "trunc",
+    "trunc", "view_as_complex",
+    "view_as_real",
 ]  # fmt: skip

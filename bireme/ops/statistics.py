@@ -241,6 +241,25 @@ def histogram(
     return over(counts, multiply(_sum(counts, None, False), (high - low) / bins))
 
 
+def histogramdd(
+    x: Tensor, bins: Any = 10, ranges: Any = None, density: bool = False,
+    weights: Tensor | None = None, name: str | None = None,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """(counts, edges of each dimension) of the points in the rows of x; reads the data."""
+    points = x.numpy()
+    sizes = bins.tolist() if isinstance(bins, Tensor) else bins
+    if isinstance(sizes, list | tuple):
+        sizes = [b.numpy() if isinstance(b, Tensor) else b for b in sizes]
+    limits = None
+    if ranges is not None:
+        limits = [(ranges[2 * i], ranges[2 * i + 1]) for i in range(points.shape[-1])]
+    share = None if weights is None else weights.numpy().reshape(-1)
+    flat = points.reshape(-1, points.shape[-1])
+    counts, edges = np.histogramdd(flat, sizes, limits, density, share)
+    to = x.dtype.numpy
+    return constant(counts.astype(to)), [constant(e.astype(to)) for e in edges]
+
+
 def bincount(
     x: Tensor, weights: Tensor | None = None, minlength: int = 0, name: str | None = None
 ) -> Tensor:
@@ -318,6 +337,6 @@ def _normalised(xp, matrix):
 
 
 __all__ = [
-    "bincount", "histogram", "histogram_bin_edges", "median", "nanmedian", "nanquantile",
-    "quantile",
+    "bincount", "histogram", "histogram_bin_edges", "histogramdd", "median", "nanmedian",
+    "nanquantile", "quantile",
 ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""Tensors from and to other libraries, and the limits of number types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.tensor import Tensor, constant
+from bireme.ops.creation import to_tensor
+
+
+def as_tensor(
+    data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor with the contents of `data`; a tensor of that type comes back as it is."""
+    if isinstance(data, Tensor) and dtype is None and device is None and not requires_grad:
+        return data
+    return to_tensor(data, dtype, device, not requires_grad)
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor with the contents of `obj`; copy=True never returns `obj` itself."""
+    if copy:
+        return to_tensor(obj, dtype, device, not requires_grad)
+    if copy is False and not isinstance(obj, Tensor):
+        raise InvalidArgument(
+            f"[asarray] only a Tensor can be taken without a copy. Received: {type(obj).__name__}"
+        )
+    return as_tensor(obj, dtype, device, requires_grad)
+
+
+def from_numpy(ndarray: np.ndarray) -> Tensor:
+    """A tensor with a copy of a NumPy array."""
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeMismatch(
+            f"[from_numpy] takes a NumPy array. Received: {type(ndarray).__name__}; use "
+            "paddle.to_tensor"
+        )
+    return to_tensor(ndarray)
+
+
+class _Capsule:
+    """A bare DLPack capsule on the CPU, in the form that NumPy takes."""
+
+    def __init__(self, capsule: Any):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def from_dlpack(dlpack: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that shares the memory of another library's array where that is possible."""
+    if type(dlpack).__name__ == "PyCapsule":
+        dlpack = _Capsule(dlpack)
+    if not hasattr(dlpack, "__dlpack__"):
+        raise TypeMismatch(
+            "[from_dlpack] takes an array with __dlpack__, or a DLPack capsule. Received: "
+            f"{type(dlpack).__name__}"
+        )
+    if dlpack.__dlpack_device__()[0] == 1:
+        array: Any = np.from_dlpack(dlpack)
+    else:
+        from bireme.core import jax_door
+
+        array = jax_door.jnp().from_dlpack(dlpack)
+    made = constant(np.array(array) if copy else array)
+    return made if device is None else to_tensor(made, place=device)
+
+
+def to_dlpack(x: Tensor) -> Any:
+    """A DLPack capsule of the tensor's memory."""
+    if not isinstance(x, Tensor):
+        raise TypeMismatch(f"[to_dlpack] takes a Tensor. Received: {type(x).__name__}")
+    return x.__dlpack__()
+
+
+@dataclass(frozen=True)
+class FloatLimits:
+    """What `finfo` tells."""
+
+    min: float
+    max: float
+    eps: float
+    resolution: float
+    smallest_normal: float
+    tiny: float
+    bits: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class IntegerLimits:
+    """What `iinfo` tells."""
+
+    min: int
+    max: int
+    bits: int
+    dtype: str
+
+
+def finfo(dtype: Any) -> FloatLimits:
+    """The limits of a floating type (of its parts for a complex one)."""
+    want = dt.as_dtype(dtype)
+    if not want.differentiable:
+        raise InvalidArgument(f"[finfo] takes a floating type. Received: {want.name}")
+    part = {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(want, want)
+    found = ml_dtypes.finfo(part.numpy)
+    numbers = (
+        found.min, found.max, found.eps, found.resolution, found.smallest_normal, found.tiny,
+    )  # fmt: skip
+    return FloatLimits(*map(float, numbers), int(found.bits), want.name)
+
+
+def iinfo(dtype: Any) -> IntegerLimits:
+    """The limits of an integer type."""
+    want = dt.as_dtype(dtype)
+    if not want.is_integer:
+        raise InvalidArgument(f"[iinfo] takes an integer type. Received: {want.name}")
+    found = np.iinfo(want.numpy)
+    return IntegerLimits(int(found.min), int(found.max), want.bits, want.name)
+
+
+__all__ = [
+    "as_tensor", "asarray", "finfo", "from_dlpack", "from_numpy", "iinfo", "to_dlpack",
+]  # fmt: skip
