@@ -332,17 +332,28 @@ SCRIPT = """
 """
 
 
-def _script(tmp_path, guard):
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(SCRIPT.format(guard=guard)))
-    return subprocess.Popen(
-        [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.fixture
+def start(tmp_path):
+    """Starts the script and makes sure that it is gone afterwards."""
+    started = []
+
+    def run(guard):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(SCRIPT.format(guard=guard)))
+        pipe = subprocess.PIPE
+        process = subprocess.Popen([sys.executable, path], stdout=pipe, stderr=pipe, text=True)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        with process:
+            process.kill()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_workers_end_with_their_parent(tmp_path, how):
-    process = _script(tmp_path, "if __name__ == '__main__':")
+def test_workers_end_with_their_parent(start, how):
+    process = start("if __name__ == '__main__':")
     assert process.stdout.readline() == "batch\n"
     children = _children(process.pid)
     assert len(children) >= 2
@@ -355,8 +366,8 @@ def test_workers_end_with_their_parent(tmp_path, how):
     assert not _alive(children)
 
 
-def test_a_script_without_a_main_guard_is_told_so(tmp_path):
-    process = _script(tmp_path, "if True:")
+def test_a_script_without_a_main_guard_is_told_so(start):
+    process = start("if True:")
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "if __name__ == '__main__':" in err.splitlines()[-1]
