@@ -398,7 +398,7 @@ class Tensor:
     def _layout_over_devices(self) -> Any:
         from bireme.core import config
 
-        if not config.sharded:
+        if not config.sharded and "_layout" not in self.__dict__:
             return None
         from bireme.distributed.dtensor import layout_of
 

@@ -104,10 +104,10 @@ def shard_tensor(
     if stop_gradient is None:
         stop_gradient = data.stop_gradient
     chosen = _checked(mesh, placements, data.shape)
-    config.sharded = True
+    sharding = _sharding(mesh, chosen, data.ndim)
+    config.sharded |= mesh.size > 1
     if not data.is_leaf:
         return _noted(_shard(data, mesh, chosen), mesh, chosen)
-    sharding = _sharding(mesh, chosen, data.ndim)
     buf = jax_door.jax().device_put(data._array(), sharding)
     value = Value(data._value.aval, None, 0, buf)
     if isinstance(data, Parameter):
@@ -128,7 +128,7 @@ def reshard(dist_tensor: Tensor, mesh: ProcessMesh, placements: Sequence[Placeme
     chosen = _checked(mesh, placements, dist_tensor.shape)
     if dist_tensor._node is None and dist_tensor._value.buf is not None:
         return shard_tensor(dist_tensor, mesh, placements)
-    config.sharded = True
+    config.sharded |= mesh.size > 1
     return _noted(_shard(dist_tensor, mesh, chosen), mesh, chosen)
 
 

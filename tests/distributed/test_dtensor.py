@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bireme import distributed as dist
+from bireme.core import config
 from bireme.core.errors import InvalidArgument, TypeMismatch
 
 
@@ -59,6 +60,15 @@ def test_placements() -> None:
     assert repr(dist.Partial()) == "Partial(reduce_type=SUM)"
     assert dist.Shard(1).is_shard(1)
     assert not dist.Shard(1).is_shard(0)
+
+
+def test_one_device_changes_nothing() -> None:
+    mesh = dist.ProcessMesh([0])
+    x = dist.shard_tensor([1.0, 2.0], mesh, [dist.Shard(0)], dtype="float64", stop_gradient=False)
+    assert (x.placements, x.process_mesh) == ([dist.Shard(0)], mesh)
+    assert not x.stop_gradient
+    assert not config.sharded
+    assert (x * 2).placements is None
 
 
 def test_bad_placements() -> None:
