@@ -25,15 +25,24 @@ def create_parameter(
     attr: Any = None,
     is_bias: bool = False,
     default_initializer: Any = None,
-    device: Any = None,
+) -> Any:
+    """A new Parameter outside any layer; None if `attr` is False."""
+    return make_parameter(shape, dtype, attr, is_bias, default_initializer, name=name)
+
+
+def make_parameter(
+    shape: Iterable[int],
+    dtype: Any,
+    attr: Any,
+    is_bias: bool,
+    default_initializer: Any,
     *,
+    name: str | None = None,
     owner: str | None = None,
     place: Any = None,
-) -> Parameter | None:
-    """A new Parameter; None if `attr` is False.
-
-    `owner` is the full name of the layer it is for. Without one the name counts up by itself.
-    """
+) -> Any:
+    """A new Parameter, named after the layer `owner` (its full name) if neither it nor its
+    attribute has a name; None if `attr` is False."""
     from bireme.nn import initializer as init
 
     settings = as_param_attr(attr)
@@ -56,15 +65,14 @@ def create_parameter(
         owner = naming.generate("create_parameter")
     full_name = settings.name or name or naming.generate(f"{owner}.{'b' if is_bias else 'w'}")
     array = np.ascontiguousarray(chosen.make(dims, kind)).reshape(dims)
-    param = Parameter(Value(aval_of(array), None, 0, array), settings.trainable, full_name)
+    param: Any = Parameter(Value(aval_of(array), None, 0, array), settings.trainable, full_name)
     param.optimize_attr = {"learning_rate": settings.learning_rate}
     param.regularizer = settings.regularizer
     param.need_clip = settings.need_clip
     param.do_model_average = settings.do_model_average
-    where = place or device
-    if where is not None:
+    if place is not None:
         from bireme.core.place import as_place
         from bireme.nn.layer.conversion import convert
 
-        convert(param, None, as_place(where))
+        convert(param, None, as_place(place))
     return param

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from bireme.core import trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import Op
-from bireme.core.tensor import Parameter, Tensor
+from bireme.core.tensor import Tensor
 from bireme.nn.clip import ClipGradBase
 from bireme.optimizer.lr import LRScheduler
 from bireme.optimizer.slots import Clocks, Slot, Slots
@@ -112,7 +112,7 @@ class Optimizer:
         """Train more parameters from now on."""
         self._groups.append(self._new_group(param_group, self._groups))
 
-    def _all_parameters(self) -> list[Parameter]:
+    def _all_parameters(self) -> list[Any]:
         return [p for group in self._groups for p in group.params]
 
     # --- learning rate --------------------------------------------------------------------
@@ -304,7 +304,8 @@ class Group:
         self._optimizer = optimizer
         self.options = options
         self.params: list[Any] = options["params"]
-        self.recorder = Repeated(optimizer._op) if hasattr(optimizer, "_op") else None
+        # None only for an optimizer that has no update op because it replaces step().
+        self.recorder: Any = Repeated(optimizer._op) if hasattr(optimizer, "_op") else None
         self._seen: list[Any] = []
         self._settings: tuple[Settings, ...] = ()
 

@@ -14,7 +14,7 @@ from bireme.nn.layer.calls import call_with_hooks
 from bireme.nn.layer.conversion import Conversion
 from bireme.nn.layer.registry import HookRemover, Registry
 from bireme.nn.layer.state import StateDict
-from bireme.nn.parameters import create_parameter
+from bireme.nn.parameters import make_parameter
 
 
 class InvalidName(InvalidArgument, KeyError):  # noqa: N818 (named as the others in core.errors)
@@ -112,16 +112,10 @@ class Layer(StateDict, Conversion):
         is_bias: bool = False,
         default_initializer: Any = None,
         device: Any = None,
-    ) -> Parameter | None:
+    ) -> Any:
         """A new parameter named after this layer; None if `attr` is False."""
-        return create_parameter(
-            shape,
-            dtype,
-            attr=attr,
-            is_bias=is_bias,
-            default_initializer=default_initializer,
-            owner=self._full_name,
-            place=device,
+        return make_parameter(
+            shape, dtype, attr, is_bias, default_initializer, owner=self._full_name, place=device
         )
 
     def create_tensor(

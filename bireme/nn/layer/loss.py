@@ -433,35 +433,6 @@ class CTCLoss(Layer):
         )
 
 
-class RNNTLoss(Layer):
-    """The RNN transducer's loss."""
-
-    def __init__(
-        self,
-        blank: int = 0,
-        fastemit_lambda: float = 0.001,
-        reduction: str = "mean",
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self.blank = blank
-        self.fastemit_lambda = fastemit_lambda
-        self.reduction = reduction
-
-    def forward(
-        self, input: Tensor, label: Tensor, input_lengths: Tensor, label_lengths: Tensor
-    ) -> Tensor:
-        return F.rnnt_loss(
-            input,
-            label,
-            input_lengths,
-            label_lengths,
-            blank=self.blank,
-            fastemit_lambda=self.fastemit_lambda,
-            reduction=self.reduction,
-        )
-
-
 class HSigmoidLoss(Layer):
     """Hierarchical sigmoid: a softmax over many classes in logarithmic time."""
 
@@ -525,7 +496,6 @@ __all__ = [
     "MultiMarginLoss",
     "NLLLoss",
     "PoissonNLLLoss",
-    "RNNTLoss",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "TripletMarginLoss",

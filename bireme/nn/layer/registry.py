@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 _MISSING = object()
@@ -76,9 +75,7 @@ class Registry(dict):
 class HookRemover:
     """Returned when a hook is registered; `remove()` takes it off."""
 
-    def __init__(
-        self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any], *, first: bool
-    ):
+    def __init__(self, hooks: dict[int, Any], hook: Any, *, first: bool):
         self._hooks = hooks
         self._id = next(_hook_ids)
         if first:

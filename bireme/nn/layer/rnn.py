@@ -14,7 +14,7 @@ from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.nn.layer.container import LayerList
 from bireme.nn.layer.layer import Layer
-from bireme.nn.layer.rnn_cells import GRUCell, LSTMCell, RNNCellBase, SimpleRNNCell
+from bireme.nn.layer.rnn_cells import GRUCell, LSTMCell, SimpleRNNCell
 from bireme.ops import rnn as rnn_ops
 
 
@@ -35,8 +35,10 @@ def _run_fused(
         y, h, c = rnn_ops.lstm(x, *states, *weights, **options)
         return y, (h, c)
     if isinstance(cell, GRUCell):
-        return tuple(rnn_ops.gru(x, states, *weights, **options))
-    return tuple(rnn_ops.simple_rnn(x, states, *weights, activation=cell.activation, **options))
+        y, h = rnn_ops.gru(x, states, *weights, **options)
+        return y, h
+    y, h = rnn_ops.simple_rnn(x, states, *weights, activation=cell.activation, **options)
+    return y, h
 
 
 def _map(function: Any, *trees: Any) -> Any:
@@ -165,7 +167,7 @@ class BiRNN(Layer):
 class _RNNStack(LayerList):
     """Layers of one kind of cell, in one or both directions."""
 
-    _cell: type[RNNCellBase]
+    _cell: Any
     _state_components = 1
 
     def __init__(
@@ -199,7 +201,7 @@ class _RNNStack(LayerList):
             self.append(
                 RNN(cells[0], False, time_major)
                 if self.num_directions == 1
-                else BiRNN(*cells, time_major)
+                else BiRNN(cells[0], cells[1], time_major)
             )
             size = (self.proj_size or hidden_size) * self.num_directions
         self._name_parameters(cell_options)

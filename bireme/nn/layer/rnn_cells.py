@@ -73,7 +73,7 @@ class _GatedCell(RNNCellBase):
             is_bias = name.startswith("bias")
             # False does not leave the parameter out: it fixes weights at one, biases at zero.
             fixed = Constant(0.0 if is_bias else 1.0)
-            made = self.create_parameter(
+            made: Any = self.create_parameter(
                 shape,
                 None if attr is False else attr,
                 is_bias=is_bias,
@@ -114,7 +114,7 @@ class SimpleRNNCell(_GatedCell):
         super().__init__(input_size, hidden_size, attrs)
         self.activation = activation
 
-    def forward(self, inputs: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, states: Any = None) -> tuple[Tensor, Tensor]:
         if states is None:
             states = self.get_initial_states(inputs, self.state_shape)
         h = rnn_ops.simple_rnn_cell(inputs, states, *self._weights(), self.activation)
@@ -203,7 +203,7 @@ class GRUCell(_GatedCell):
         attrs = (weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
         super().__init__(input_size, hidden_size, attrs)
 
-    def forward(self, inputs: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, states: Any = None) -> tuple[Tensor, Tensor]:
         if states is None:
             states = self.get_initial_states(inputs, self.state_shape)
         h = rnn_ops.gru_cell(inputs, states, *self._weights())

@@ -7,8 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError, ShapeMismatch
 from bireme.core.tensor import Tensor
+from bireme.nn.layer.conversion import convert
 from bireme.nn.layer.registry import HookRemover
 
 if TYPE_CHECKING:
@@ -142,8 +144,11 @@ class StateDict:
     def load_state_dict(
         self, state_dict: dict[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Load, and with `strict` raise unless every key fits."""
-        missing, unexpected, _ = self._load(state_dict, True, raise_on_shape=strict)
+        """Load, and with `strict` raise unless every key fits.
+
+        With `assign` parameters take over the dtypes of the state instead of keeping theirs.
+        """
+        missing, unexpected, _ = self._load(state_dict, True, strict, assign)
         if strict and (missing or unexpected):
             parts = [f"missing keys: {missing}"] if missing else []
             parts += [f"unexpected keys: {unexpected}"] if unexpected else []
@@ -154,7 +159,11 @@ class StateDict:
         return IncompatibleKeys(missing, unexpected)
 
     def _load(
-        self, state: dict[str, Any], use_structured_name: bool, raise_on_shape: bool = False
+        self,
+        state: dict[str, Any],
+        use_structured_name: bool,
+        raise_on_shape: bool = False,
+        assign: bool = False,
     ) -> tuple[list[str], list[str], list[str]]:
         missing: list[str] = []
         reasons: list[str] = []
@@ -182,6 +191,8 @@ class StateDict:
                 continue
             matched[name] = (tensor, value)
         for tensor, value in matched.values():
+            if assign:
+                convert(tensor, as_dtype(value.dtype), None)
             tensor.set_value(value)
         return missing, [k for k in state if k not in matched], reasons
 

@@ -14,10 +14,10 @@ from bireme.nn.clip import clip_grads_by_value, clip_grads_to_norm
 from bireme.nn.grouped import apply
 
 
-def _with_gradients(parameters: Any) -> list[Tensor]:
+def _gradients(parameters: Any) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         parameters = [parameters]
-    return [p for p in parameters if p.grad is not None]
+    return [p.grad for p in parameters if p.grad is not None]
 
 
 def clip_grad_norm_(
@@ -35,7 +35,7 @@ def clip_grad_norm_(
         raise InvalidArgument(
             f"[clip_grad_norm_] norm_type must be positive or inf. Received: {norm_type}"
         )
-    grads = [p.grad for p in _with_gradients(parameters)]
+    grads = _gradients(parameters)
     if not grads:
         import numpy as np
 
@@ -59,7 +59,7 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
         raise InvalidArgument(
             f"[clip_grad_value_] clip_value must not be negative. Received: {clip_value}"
         )
-    grads = [p.grad for p in _with_gradients(parameters)]
+    grads = _gradients(parameters)
     if grads:
         clipped = apply(clip_grads_by_value.op, (grads, -limit, limit))
         for grad, value in zip(grads, clipped, strict=True):
