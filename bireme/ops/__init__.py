@@ -8,8 +8,8 @@ from typing import Any
 
 # Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
 FUNCTIONAL = (
-    "activation", "common", "dropout", "padding", "conv", "pooling", "pooling_adaptive", "resize",
-    "vision", "norm", "loss", "loss_class", "loss_metric", "loss_ctc", "attention", "rnn",
+    "activation", "softmax", "common", "dropout", "padding", "conv", "pooling", "pooling_adaptive",
+    "resize", "vision", "norm", "loss", "loss_class", "loss_metric", "loss_ctc", "attention", "rnn",
 )  # fmt: skip
 
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.

@@ -17,9 +17,9 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
-from bireme.ops.activation import softmax_of
 from bireme.ops.dropout import drop_threshold, kept
 from bireme.ops.nn_support import need_float, wide
+from bireme.ops.softmax import softmax_of
 
 
 def _product(xp: Any, a: Any, b: Any) -> Any:

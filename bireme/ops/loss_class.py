@@ -10,7 +10,6 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.ops.activation import softmax
 from bireme.ops.nn_support import (
     channel_shape,
     check_reduction,
@@ -19,6 +18,7 @@ from bireme.ops.nn_support import (
     normal_axis,
     wide,
 )
+from bireme.ops.softmax import softmax
 
 # --- hard labels --------------------------------------------------------------------------------
 #

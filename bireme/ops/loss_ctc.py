@@ -1,4 +1,4 @@
-"""Losses over alignments: connectionist temporal classification."""
+"""Losses over alignments: connectionist temporal classification and transducers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.ops.activation import log_softmax_of
 from bireme.ops.nn_support import check_reduction, need_float, need_integer
+from bireme.ops.softmax import log_softmax_of
 
 # The logarithm of "impossible": finite, so that differences and gradients stay finite.
 _NEVER = -1e30
@@ -139,4 +139,104 @@ def ctc_loss(
     return _reduce_ctc(loss, label_lengths, reduction, zero_infinity)
 
 
-__all__ = ["ctc_loss"]
+# --- transducers --------------------------------------------------------------------------------
+
+
+def _rnnt_check(
+    input: Aval, label: Aval, input_lengths: Aval, label_lengths: Aval, emit_lambda: Any,
+    blank: int,
+) -> None:  # fmt: skip
+    need_float("input", input)
+    for name, x in (
+        ("label", label), ("input_lengths", input_lengths), ("label_lengths", label_lengths),
+    ):  # fmt: skip
+        need_integer(name, x)
+    if input.ndim != 4 or label.shape != (input.shape[0], input.shape[2] - 1):
+        raise ShapeMismatch(
+            "input must be [batch, time, label + 1, classes] and label [batch, longest label]"
+        )
+
+
+def _rnnt_row(xp: Any, entry: Any, emit: Any, scan: Any) -> Any:
+    """A frame's row of the lattice: entered from the frame before, or by emitting a symbol."""
+
+    def step(left: Any, column: Any) -> Any:
+        above, cost = column
+        now = xp.logaddexp(above, left + cost)
+        return now, (now,)
+
+    _, (rest,) = scan(step, entry[:, 0], (entry[:, 1:].T, emit.T))
+    return xp.concatenate([entry[:, :1], rest.T], axis=1)
+
+
+@op(
+    name="rnnt_loss",
+    inputs=("input", "label", "input_lengths", "label_lengths", "emit_lambda"),
+    check=_rnnt_check,
+    infer=lambda input, label, input_lengths, label_lengths, emit_lambda, blank: aval(
+        input.shape[:1], input.dtype
+    ),
+    amp="black",
+)
+def _rnnt(xp, input, label, input_lengths, label_lengths, emit_lambda, blank=0):
+    scan = _numpy_scan_rows if xp is np else jax_door.jax().lax.scan
+    log_p = log_softmax_of(xp, input, 3)
+    stay = log_p[..., blank]
+    symbols = label.astype(np.int64)[:, None, :, None]
+    emit = xp.squeeze(xp.take_along_axis(log_p[:, :, :-1], symbols, axis=3), axis=3)
+    if xp is not np:
+        # FastEmit: the gradient of emissions counts (1 + lambda) times, their value once.
+        emit = emit + emit_lambda * (emit - jax_door.jax().lax.stop_gradient(emit))
+    start = xp.concatenate(
+        [xp.zeros_like(stay[:, 0, :1]), xp.full_like(stay[:, 0, 1:], _NEVER)], axis=1
+    )
+    first = _rnnt_row(xp, start, emit[:, 0], scan)
+
+    def frame(before: Any, row: Any) -> Any:
+        left, cost = row
+        now = _rnnt_row(xp, before + left, cost, scan)
+        return now, (now,)
+
+    rows = (xp.swapaxes(stay, 0, 1)[:-1], xp.swapaxes(emit, 0, 1)[1:])
+    _, (others,) = scan(frame, first, rows)
+    lattice = xp.swapaxes(xp.concatenate([first[None], others], axis=0), 0, 1) + stay
+    last = (input_lengths.astype(np.int64) - 1)[:, None, None]
+    ends = xp.squeeze(xp.take_along_axis(lattice, last, axis=1), axis=1)
+    place = label_lengths.astype(np.int64)[:, None]
+    return -xp.squeeze(xp.take_along_axis(ends, place, axis=1), axis=1)
+
+
+def _numpy_scan_rows(step: Any, state: Any, rows: Any) -> Any:
+    results = []
+    for row in zip(*rows, strict=True):
+        state, (made,) = step(state, row)
+        results.append(made)
+    shape = (0, *state.shape)
+    return state, (np.stack(results) if results else np.zeros(shape, state.dtype),)
+
+
+@op(inputs=("loss",), amp="black")
+def _reduce_rnnt(xp, loss, reduction="mean"):
+    return xp.mean(loss) if reduction == "mean" else xp.sum(loss)
+
+
+def rnnt_loss(
+    input: Tensor,
+    label: Tensor,
+    input_lengths: Tensor,
+    label_lengths: Tensor,
+    blank: int = 0,
+    fastemit_lambda: float = 0.001,
+    reduction: str = "mean",
+    name: str | None = None,
+) -> Tensor:
+    """-log of the probability that a transducer emits the label, over all alignments.
+
+    `input` is [batch, time, label + 1, classes] and is normalised with softmax here.
+    """
+    check_reduction("rnnt_loss", reduction)
+    loss = _rnnt(input, label, input_lengths, label_lengths, float(fastemit_lambda), blank)
+    return loss if reduction == "none" else _reduce_rnnt(loss, reduction)
+
+
+__all__ = ["ctc_loss", "rnnt_loss"]

@@ -12,6 +12,7 @@ from bireme.core.tensor import Tensor
 from bireme.ops.activation import softplus_of
 from bireme.ops.common import pairwise_distance
 from bireme.ops.nn_support import check_reduction, need_float, need_integer, reduce_loss
+from bireme.ops.softmax import log_softmax_of
 
 
 def _one_shape(**shapes: Any) -> None:
@@ -268,8 +269,128 @@ def soft_margin_loss(
     return _soft_margin_loss(input, label, reduction)
 
 
+# --- large sets of classes ----------------------------------------------------------------------
+
+
+def _angular_check(
+    logits: Aval, label: Aval, margin1: Any, margin2: Any, margin3: Any, scale: Any
+) -> None:
+    need_float("logits", logits)
+    need_integer("label", label)
+    if logits.ndim != 2 or label.shape != logits.shape[:1]:
+        raise ShapeMismatch("logits must be [batch, classes] and label [batch] or [batch, 1]")
+
+
+@op(check=_angular_check, amp="black")
+def _angular_margin(xp, logits, label, margin1, margin2, margin3, scale):
+    """(loss [batch, 1], softmax); the target's cosine becomes cos(m1 * angle + m2) - m3."""
+    hit = label[:, None] == xp.arange(logits.shape[1], dtype=label.dtype)
+    # Just inside (-1, 1), where the slope of arccos is finite.
+    angle = xp.arccos(xp.clip(xp.where(hit, logits, 0.0), -1 + 1e-7, 1 - 1e-7))
+    scores = scale * xp.where(hit, xp.cos(margin1 * angle + margin2) - margin3, logits)
+    log_p = log_softmax_of(xp, scores, 1)
+    return -xp.sum(xp.where(hit, log_p, 0), axis=1, keepdims=True), xp.exp(log_p)
+
+
+@op(inputs=("loss",))
+def _reduced(xp, loss, reduction="mean"):
+    return reduce_loss(xp, loss, reduction)
+
+
+@op(inputs=("label",), differentiable=False)
+def _flat_labels(xp, label):
+    return xp.reshape(label, (-1,))
+
+
+def margin_cross_entropy(
+    logits: Tensor,
+    label: Tensor,
+    margin1: float = 1.0,
+    margin2: float = 0.5,
+    margin3: float = 0.0,
+    scale: float = 64.0,
+    group: Any = None,
+    return_softmax: bool = False,
+    reduction: str | None = "mean",
+) -> Any:
+    """Cross entropy of cosines with a margin for the target (ArcFace, CosFace, SphereFace).
+
+    `group` must be None or False here: classes that are split over processes are a sharding of
+    `logits`, which this function follows by itself.
+    """
+    if group:
+        raise InvalidArgument(
+            "[margin_cross_entropy] group must be None or False; shard logits over the mesh "
+            f"instead. Received: {group!r}"
+        )
+    reduction = reduction or "none"
+    check_reduction("margin_cross_entropy", reduction)
+    if label.ndim == 2:
+        label = _flat_labels(label)
+    margins = (float(margin1), float(margin2), float(margin3), float(scale))
+    loss, weights = _angular_margin(logits, label, *margins)
+    loss = _reduced(loss, reduction)
+    return (loss, weights) if return_softmax else loss
+
+
+def _adaptive_check(
+    input: Aval, label: Aval, head: Aval, tails: Any, head_bias: Aval | None, cutoffs: Any
+) -> None:
+    need_float("input", input)
+    need_integer("label", label)
+    if input.ndim != label.ndim + 1 or label.ndim > 1 or input.shape[:-1] != label.shape:
+        raise ShapeMismatch("input must be [batch, width] with label [batch], or [width] with []")
+    if len(tails) != 2 * (len(cutoffs) - 1):
+        raise ShapeMismatch(
+            f"{len(cutoffs)} cutoffs need {len(cutoffs) - 1} pairs of tail weights, not "
+            f"{len(tails) // 2}"
+        )
+
+
+@op(
+    name="adaptive_log_softmax_with_loss",
+    inputs=("input", "label", "head", "*tails", "head_bias"),
+    check=_adaptive_check,
+)
+def _adaptive_log_softmax(xp, input, label, head, tails, head_bias, cutoffs=()):
+    rows = xp.reshape(input, (-1, input.shape[-1]))
+    target = xp.reshape(label, (-1,))
+    scores = xp.matmul(rows, head)
+    if head_bias is not None:
+        scores = scores + head_bias
+    place = xp.where(target < cutoffs[0], target, 0)
+    total = xp.zeros_like(rows[:, 0])
+    for i in range(len(cutoffs) - 1):
+        low, high = cutoffs[i], cutoffs[i + 1]
+        here = (target >= low) & (target < high)
+        place = xp.where(here, cutoffs[0] + i, place)
+        inner = xp.matmul(xp.matmul(rows, tails[2 * i]), tails[2 * i + 1])
+        own = xp.where(here, target - low, 0)[:, None]
+        log_p = xp.take_along_axis(log_softmax_of(xp, inner, 1), own, axis=1)[:, 0]
+        total = total + xp.where(here, log_p, 0)
+    total = total + xp.take_along_axis(log_softmax_of(xp, scores, 1), place[:, None], axis=1)[:, 0]
+    return xp.reshape(total, label.shape), xp.mean(-total)
+
+
+def adaptive_log_softmax_with_loss(
+    input: Tensor,
+    label: Tensor,
+    head_weight: Tensor,
+    tail_weights: Any,
+    cutoffs: Any,
+    head_bias: Tensor | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(log-probability of every label, mean loss) of a softmax over clusters of classes."""
+    tails = [w for pair in tail_weights for w in pair]
+    cuts = tuple([int(c) for c in cutoffs])
+    out, loss = _adaptive_log_softmax(input, label, head_weight, tails, head_bias, cuts)
+    return out, loss
+
+
 __all__ = [
-    "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss",
-    "multi_label_margin_loss", "multi_label_soft_margin_loss", "multi_margin_loss",
-    "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+    "adaptive_log_softmax_with_loss", "cosine_embedding_loss", "hinge_embedding_loss",
+    "margin_cross_entropy", "margin_ranking_loss", "multi_label_margin_loss",
+    "multi_label_soft_margin_loss", "multi_margin_loss", "soft_margin_loss", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]  # fmt: skip

@@ -53,7 +53,7 @@ def test_numbers_at_the_corners():
                  "hardshrink", "softshrink", "elu", "thresholded_relu"):  # fmt: skip
         check(name, x, tiers=("never",))
     large = np.array([-1e4, -100, 100, 1e4], "float32")
-    for name in ("softplus", "mish", "silu", "log_sigmoid", "gelu", "softmax", "log_softmax"):
+    for name in ("softplus", "mish", "silu", "log_sigmoid", "gelu", "softmax"):
         check(name, large, tiers=("never",), grads=name != "silu")  # paddle's slope is NaN
 
 

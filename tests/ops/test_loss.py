@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, check, rand, randint
+from functional_oracle import BF, check, rand, randint, tier
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -236,6 +236,77 @@ def test_ctc_loss():
               atol=1e-5)  # fmt: skip
     check("ctc_loss", rand(7, 3, 5), labels, lengths, label_lengths, norm_by_times=True, rtol=1e-4,
           atol=1e-5)  # fmt: skip
+
+
+def test_rnnt_loss():
+    lengths, label_lengths = np.array([4, 3], "int32"), np.array([2, 1], "int32")
+    label = np.array([[1, 2], [3, 0]], "int32")
+    # Paddle normalises on GPUs only, so the oracle gets log-probabilities.
+    x = np.log(probabilities(2, 4, 3, 5))
+    for reduction in REDUCTIONS:
+        check("rnnt_loss", x, label, lengths, label_lengths, reduction=reduction, rtol=1e-4,
+              atol=1e-5, grads=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_rnnt_gradient_by_differences(mode):
+    rest = [bireme.to_tensor(a) for a in (np.array([[1, 2], [3, 0]]), np.array([4, 3]),
+                                          np.array([2, 1]))]  # fmt: skip
+    x, along = rand(2, 4, 3, 5, dtype="float64"), rand(2, 4, 3, 5, dtype="float64", seed=3)
+
+    def loss(array, **options):
+        leaf = bireme.to_tensor(array, stop_gradient=False)
+        return leaf, BF.rnnt_loss(leaf, *rest, **options)
+
+    with tier(mode):
+        leaf, value = loss(x, fastemit_lambda=0.0)
+        value.backward(bireme.to_tensor(np.float64(1.0)))
+        ahead, behind = (loss(x + s * 1e-6 * along)[1].numpy() for s in (1, -1))
+        faster, value = loss(x, fastemit_lambda=0.5)
+        value.backward(bireme.to_tensor(np.float64(1.0)))
+    np.testing.assert_allclose(
+        (leaf.grad.numpy() * along).sum(), (ahead - behind) / 2e-6, rtol=1e-6
+    )
+    # FastEmit pushes the label's symbols up and leaves the value alone.
+    assert (faster.grad.numpy()[0, 0, 0, 1] < leaf.grad.numpy()[0, 0, 0, 1]).all()
+
+
+def test_adaptive_log_softmax():
+    head, bias = rand(6, 5), rand(5)
+    tails = [[rand(6, 3, seed=1), rand(3, 4, seed=2)], [rand(6, 2, seed=3), rand(2, 3, seed=4)]]
+    label = np.array([0, 2, 4, 9, 7, 1, 6, 3])
+
+    def make(lib):
+        def run(x, y, weight, offset):
+            pairs = [[lib.to_tensor(w) for w in pair] for pair in tails]
+            return lib.nn.functional.adaptive_log_softmax_with_loss(
+                x, y, weight, pairs, [3, 7, 10], offset
+            )
+
+        return run
+
+    import paddle
+
+    check("adaptive", rand(8, 6), label, head, bias, ours=make(bireme), theirs=make(paddle),
+          rtol=1e-4, atol=1e-5)  # fmt: skip
+
+
+def test_margin_cross_entropy_without_margin_is_cross_entropy():
+    cosines = bireme.to_tensor(rand(6, 5) * 0.9, stop_gradient=False)
+    label = bireme.to_tensor(randint(6, high=5))
+    loss, weights = BF.margin_cross_entropy(
+        cosines, label, 1.0, 0.0, 0.0, scale=8.0, return_softmax=True
+    )
+    plain = bireme.to_tensor(cosines.numpy() * 8)
+    np.testing.assert_allclose(loss.numpy(), BF.cross_entropy(plain, label).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(weights.numpy().sum(1), 1, rtol=1e-5)
+    harder = BF.margin_cross_entropy(cosines, label, margin2=0.5, scale=8.0, reduction=None)
+    assert harder.shape == [6, 1]
+    assert harder.numpy().mean() > loss.numpy()
+    loss.backward(bireme.to_tensor(np.float32(1.0)))
+    assert np.isfinite(cosines.grad.numpy()).all()
+    with pytest.raises(InvalidArgument, match="group"):
+        BF.margin_cross_entropy(cosines, label, group="world")
 
 
 def test_bad_input():
