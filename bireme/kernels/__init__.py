@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-MODULES = ("cpu_conv",)
+MODULES = ("cpu_conv", "cpu_rnn")
 
 
 def install() -> None:

@@ -51,7 +51,7 @@ def _scan(xp: Any, step: Callable[..., Any], state: Any, rows: tuple[Any, ...], 
     return state, stacked
 
 
-def _input_part(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
+def input_part(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
     """x @ weight^T + bias for all steps at once: [T, B, G * H]."""
     steps, batch, width = x.shape
     part = xp.matmul(xp.reshape(x, (steps * batch, width)), weight.T)
@@ -82,7 +82,7 @@ def _shifted(xp: Any, rows: Any, first: Any, reverse: bool) -> Any:
     return xp.concatenate([first[None], rows[:-1]], axis=0)
 
 
-def _previous_outputs(xp: Any, y: Any, h0: Any, runs: Any, reverse: bool) -> Any:
+def previous_outputs(xp: Any, y: Any, h0: Any, runs: Any, reverse: bool) -> Any:
     """The hidden state that every running step started from."""
     before = _shifted(xp, y, h0, reverse)
     if runs is None or not reverse:
@@ -100,7 +100,7 @@ def _flat(xp: Any, x: Any) -> Any:
     return xp.reshape(x, (x.shape[0] * x.shape[1], x.shape[2]))
 
 
-def _weight_grads(
+def weight_grads(
     xp: Any, x: Any, before: Any, pulls: Any, w_ih: Any, needs: Any, recurrent: Any = None
 ) -> tuple[Any, ...]:
     """Gradients of x, w_ih, w_hh, b_ih, b_hh from those of the gates, one product each."""
@@ -190,9 +190,9 @@ def _lstm_vjp(
 
     rows = (grads[0], gates, cells_before, xp.tanh(cells), runs)
     (grad_h0, grad_c0), (pulls,) = _scan(xp, step, (grads[1], grads[2]), rows, not reverse)
-    before = _previous_outputs(xp, y, h0, runs, reverse)
+    before = previous_outputs(xp, y, h0, runs, reverse)
     wanted = (needs[0], *needs[3:7])
-    grad_x, *weights = _weight_grads(xp, x, before, pulls, w_ih, wanted)
+    grad_x, *weights = weight_grads(xp, x, before, pulls, w_ih, wanted)
     return grad_x, grad_h0, grad_c0, *weights, None
 
 
@@ -224,7 +224,7 @@ def _lstm(xp, x, h0, c0, w_ih, w_hh, b_ih, b_hh, lengths, reverse=False):
         state = _hold(xp, run, new_h, h), _hold(xp, run, new_c, c)
         return state, (_zero(xp, run, new_h), gate, state[1])
 
-    rows = (_input_part(xp, x, w_ih, bias), _running(xp, x, lengths))
+    rows = (input_part(xp, x, w_ih, bias), _running(xp, x, lengths))
     (h, c), (y, gates, cells) = _scan(xp, step, (h0, c0), rows, reverse)
     return y, h, c, gates, cells
 
@@ -268,7 +268,7 @@ def _gru_vjp(
     y, _, gates = out
     hidden = w_hh.shape[1]
     runs = _running(xp, x, lengths)
-    before = _previous_outputs(xp, y, h0, runs, reverse)
+    before = previous_outputs(xp, y, h0, runs, reverse)
 
     def step(grad_h: Any, row: Any) -> Any:
         grad_y, gate, old, run = row
@@ -289,7 +289,7 @@ def _gru_vjp(
         [pulls[..., : 2 * hidden], pulls[..., 2 * hidden :] * gates[..., :hidden]], axis=2
     )
     wanted = (needs[0], *needs[2:6])
-    grad_x, *weights = _weight_grads(xp, x, before, pulls, w_ih, wanted, recurrent)
+    grad_x, *weights = weight_grads(xp, x, before, pulls, w_ih, wanted, recurrent)
     return grad_x, grad_h0, *weights, None
 
 
@@ -318,7 +318,7 @@ def _gru(xp, x, h0, w_ih, w_hh, b_ih, b_hh, lengths, reverse=False):
         gate = xp.concatenate([r_z, c, inner], axis=1)
         return _hold(xp, run, new, h), (_zero(xp, run, new), gate)
 
-    rows = (_input_part(xp, x, w_ih, b_ih), _running(xp, x, lengths))
+    rows = (input_part(xp, x, w_ih, b_ih), _running(xp, x, lengths))
     h, (y, gates) = _scan(xp, step, h0, rows, reverse)
     return y, h, gates
 
@@ -367,9 +367,9 @@ def _simple_vjp(
         return to_h, (pull,)
 
     grad_h0, (pulls,) = _scan(xp, step, grads[1], (grads[0], slopes, runs), not reverse)
-    before = _previous_outputs(xp, y, h0, runs, reverse)
+    before = previous_outputs(xp, y, h0, runs, reverse)
     wanted = (needs[0], *needs[2:6])
-    grad_x, *weights = _weight_grads(xp, x, before, pulls, w_ih, wanted)
+    grad_x, *weights = weight_grads(xp, x, before, pulls, w_ih, wanted)
     return grad_x, grad_h0, *weights, None
 
 
@@ -391,7 +391,7 @@ def _simple_rnn(xp, x, h0, w_ih, w_hh, b_ih, b_hh, lengths, activation="tanh", r
         new = xp.tanh(total) if activation == "tanh" else xp.maximum(total, 0)
         return _hold(xp, run, new, h), (_zero(xp, run, new),)
 
-    rows = (_input_part(xp, x, w_ih, bias), _running(xp, x, lengths))
+    rows = (input_part(xp, x, w_ih, bias), _running(xp, x, lengths))
     h, (y,) = _scan(xp, step, h0, rows, reverse)
     return y, h
 

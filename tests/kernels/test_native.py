@@ -1,0 +1,128 @@
+"""Native kernels against the plain lowering, values and gradients, on random shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bireme as paddle
+import bireme.nn.functional as F
+from bireme.core import config, executor, kernels
+from bireme.kernels import native
+from bireme.ops import rnn
+
+pytestmark = [
+    pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler"),
+    pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning"),
+]
+MANY = settings(
+    max_examples=25, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    monkeypatch.setattr(config, "compile_mode", "always")
+
+
+def gradients(function, arrays):
+    tensors = [paddle.to_tensor(a, stop_gradient=False) for a in arrays]
+    outs = function(*tensors)
+    outs = list(outs) if isinstance(outs, list | tuple) else [outs]
+    total = sum([(o * paddle.cos(o)).sum() for o in outs[1:]], (outs[0] * outs[0]).sum())
+    total.backward()
+    return [o.numpy() for o in outs] + [t.grad.numpy() for t in tensors]
+
+
+def assert_kernel_equals_plain(name, function, arrays):
+    executor.clear_programs()
+    before = kernels.uses[name]
+    fast = gradients(function, arrays)
+    assert kernels.uses[name] >= before + 2, "the kernel was not used"
+    with kernels.disabled(name):
+        plain = gradients(function, [a.astype(np.float64) for a in arrays])
+    for a, b in zip(fast, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * max(1.0, np.abs(b).max()))
+
+
+@MANY
+@given(
+    st.integers(1, 3), st.integers(1, 20), st.integers(1, 70), st.integers(1, 12),
+    st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3),
+    st.integers(0, 2), st.integers(0, 2), st.integers(1, 2), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_convolution(n, ci, co, h, w, kh, kw, sh, sw, ph, pw, d, last, bias):
+    if h + 2 * ph < d * (kh - 1) + 1 or w + 2 * pw < d * (kw - 1) + 1:
+        return
+    rng = np.random.default_rng(n * 1000 + co)
+    shape = (n, h, w, ci) if last else (n, ci, h, w)
+    arrays = [rng.normal(size=shape), rng.normal(size=(co, ci, kh, kw)) * 0.3]
+    if bias:
+        arrays.append(rng.normal(size=co))
+
+    def run(x, weight, b=None):
+        return F.conv2d(
+            x, weight, b, stride=[sh, sw], padding=[ph, pw], dilation=d,
+            data_format="NHWC" if last else "NCHW",
+        )  # fmt: skip
+
+    assert_kernel_equals_plain("native_conv", run, [a.astype(np.float32) for a in arrays])
+
+
+@MANY
+@given(
+    st.integers(1, 9),
+    st.integers(1, 11),
+    st.integers(1, 9),
+    st.sampled_from([64, 128]),
+    st.booleans(),
+)
+def test_lstm(steps, batch, width, hidden, reverse):
+    rng = np.random.default_rng(steps * 100 + batch)
+    shapes = [(steps, batch, width), (batch, hidden), (batch, hidden), (4 * hidden, width),
+              (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]  # fmt: skip
+    arrays = [(rng.normal(size=s) * 0.5).astype(np.float32) for s in shapes]
+    arrays[4] *= 0.2
+    assert_kernel_equals_plain("native_lstm", lambda *a: rnn.lstm(*a, reverse=reverse), arrays)
+
+
+def test_an_empty_batch_uses_the_plain_lowering():
+    x = paddle.zeros([0, 3, 5, 5])
+    y = F.conv2d(x, paddle.ones([4, 3, 3, 3]))
+    assert y.numpy().shape == (0, 4, 3, 3)
+
+
+def test_kernels_are_switched_by_name():
+    assert {"native_conv", "native_lstm"} <= set(kernels.names())
+    x, w = paddle.ones([1, 2, 5, 5]), paddle.ones([2, 2, 3, 3])
+    before = kernels.uses["native_conv"]
+    with kernels.disabled("native_conv"):
+        F.conv2d(x, w).numpy()
+    assert kernels.uses["native_conv"] == before
+    with pytest.raises(ValueError, match="no kernel named"):
+        kernels.disable("no_such_kernel")
+
+
+def test_second_derivatives_go_around_the_kernel():
+    x = paddle.to_tensor(
+        np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype("float32"), stop_gradient=False
+    )
+    w = paddle.ones([2, 2, 3, 3])
+    (first,) = paddle.grad((F.conv2d(x, w) ** 3).sum(), x, create_graph=True)
+    (second,) = paddle.grad(first.sum(), x)
+    with kernels.disabled():
+        (plain,) = paddle.grad((F.conv2d(x, w) ** 3).sum(), x, create_graph=True)
+        (expected,) = paddle.grad(plain.sum(), x)
+    np.testing.assert_allclose(second.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_compiler_the_plain_lowering_is_used(monkeypatch):
+    monkeypatch.setattr(native, "_library", None)
+    monkeypatch.setattr(native, "_failed", False)
+    monkeypatch.setattr(native, "compiler", lambda: None)
+    assert not native.available()
+    y = F.conv2d(paddle.ones([1, 1, 7, 3]), paddle.ones([1, 1, 3, 3]))
+    assert y.numpy().sum() == 45
