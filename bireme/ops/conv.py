@@ -392,13 +392,13 @@ def padding_pairs(
             if len(values) == n:
                 return tuple([(int(lo), int(hi)) for lo, hi in values])
         elif len(values) == 1:
-            return ((int(values[0]),) * 2,) * n
+            return ((int(values[0]), int(values[0])),) * n
         elif len(values) == n:
             return tuple([(int(p), int(p)) for p in values])
         elif len(values) == 2 * n:
             return tuple([(int(values[2 * i]), int(values[2 * i + 1])) for i in range(n)])
     elif isinstance(values, int | np.integer):
-        return ((int(values),) * 2,) * n
+        return ((int(values), int(values)),) * n
     raise InvalidArgument(
         f"[{function}] padding must be an integer, {n} or {2 * n} integers, one pair per "
         f"dimension, 'SAME' or 'VALID'. Received: {padding!r}"

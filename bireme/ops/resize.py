@@ -367,7 +367,7 @@ def _grid_sample(xp, x, grid, mode="bilinear", padding_mode="zeros", align_corne
         out = _gather(xp, x, [xp.round(p).astype(np.int64) for p in places])
     else:
         lows = [xp.floor(p) for p in places]
-        out = None
+        out: Any = None
         for bits in np.ndindex(*(2 for _ in space)):
             weight = None
             for p, low, bit in zip(places, lows, bits, strict=True):
