@@ -54,7 +54,7 @@ def check_workload(name: str, seconds: float) -> dict[str, Any]:
     import torch
 
     from bench.paddle_models import bireme_trainer
-    from bireme.core import config, place, stats
+    from bireme.core import config, executor, place, stats
 
     size = WORKLOADS[name]
     plain = without_dropout(size)
@@ -68,21 +68,19 @@ def check_workload(name: str, seconds: float) -> dict[str, Any]:
 
     trainer = bireme_trainer(size, make_weights(size))
     ours = steady(trainer, seconds, lambda loss: loss._array().block_until_ready())
-    parameter = trainer.model.parameters()[0]
-    before = parameter._array()
     with stats.count_compiles() as compiles, jax.transfer_guard_device_to_host("disallow"):
         for i in range(4):
-            trainer.step(i)
-        parameter._array()
-    donated = before.is_deleted()
-    del trainer, parameter, before
+            last = trainer.step(i)
+        last._array().block_until_ready()
+    step = max(executor._programs.values(), key=lambda program: program.hits)
+    state = len(trainer.model.parameters())
+    donated = f"{len(step.donated)} of {len(step.graph.inputs)} inputs, {state} parameters"
+    del trainer
 
     from bench.torch_models import torch_trainer
 
+    torch.set_default_device("cuda")
     peer = torch_trainer(size, make_weights(size))
-    device = torch.device("cuda")
-    peer.model.to(device)
-    peer.batches = [(x.to(device), y.to(device)) for x, y in peer.batches]
     theirs = steady(peer, seconds, lambda loss: torch.cuda.synchronize())
     return {
         "workload": name,
