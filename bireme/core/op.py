@@ -135,7 +135,8 @@ class Call:
         """A name for each flat input, for messages and printing."""
         names: list[str] = []
         for name, n in zip(self.op.inputs, self.layout, strict=True):
-            names += [name] if n < 0 else [f"{name}[{i}]" for i in range(n)]
+            plain = name.lstrip("*")
+            names += [plain] if n < 0 else [f"{plain}[{i}]" for i in range(n)]
         return names
 
     def describe_inputs(self) -> str:
@@ -215,6 +216,11 @@ class Op:
             self._grad_op = GradOp(self)
         return self._grad_op
 
+    @property
+    def shown(self) -> str:
+        """The name in messages: an op behind a public function has its name, after an underscore."""
+        return self.name.lstrip("_")
+
     def runs_on_numpy(self) -> bool:
         return self.numpy is not False
 
@@ -239,11 +245,11 @@ class Op:
             else:
                 out = jax_door.abstract_eval(call)
         except BiremeError as e:
-            raise type(e)(f"[{self.name}] {e}. Received: {call.describe_inputs()}") from None
+            raise type(e)(f"[{self.shown}] {e}. Received: {call.describe_inputs()}") from None
         except (TypeError, ValueError, IndexError, ZeroDivisionError, NotImplementedError) as e:
             reason = _first_lines(str(e))
             kind = TypeMismatch if isinstance(e, TypeError) else ShapeMismatch
-            raise kind(f"[{self.name}] {reason}. Received: {call.describe_inputs()}") from None
+            raise kind(f"[{self.shown}] {reason}. Received: {call.describe_inputs()}") from None
         if isinstance(out, tuple | list):
             return False, tuple(o if isinstance(o, Aval) else aval_of(o) for o in out)
         return True, (out if isinstance(out, Aval) else aval_of(out),)
@@ -360,7 +366,7 @@ def _common_type(op: Op, tensors: list[DType], types: tuple[InputType, ...]) -> 
             else:
                 shown = ", ".join(str(t) for t in types)
                 raise TypeMismatch(
-                    f"[{op.name}] cannot mix {target.name} and {other.name}: only floating and "
+                    f"[{op.shown}] cannot mix {target.name} and {other.name}: only floating and "
                     f"complex types promote. Cast one first, for example x.astype("
                     f"'{(target if target.is_floating else other).name}'). Received: {shown}"
                 )
@@ -440,7 +446,7 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
         return x
     if x.__class__ is int:
         if not -(2**63) <= x < 2**63:
-            raise TypeMismatch(f"[{op.name}] the integer {x} does not fit into int64")
+            raise TypeMismatch(f"[{op.shown}] the integer {x} does not fit into int64")
         return x
     if isinstance(x, tuple | list) and op.inputs[index].startswith("*"):
         return tuple([i if i.__class__ in TENSOR_TYPES else _lift(op, index, i, x) for i in x])
@@ -464,7 +470,7 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
         else "pass a Tensor"
     )
     raise TypeMismatch(
-        f"[{op.name}] argument '{name}' must be a Tensor. Received: {type(x).__name__}"
+        f"[{op.shown}] argument '{name}' must be a Tensor. Received: {type(x).__name__}"
         f"{f' {x!r}' if len(repr(x)) < 60 else ''}; {hint}"
     )
 

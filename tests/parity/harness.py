@@ -51,9 +51,7 @@ class Run:
             index = len(self.tensors)
             drawn = x.make(self._rng)
             array = self.arrays.setdefault(index, drawn)
-            tensor = self.module.to_tensor(
-                array, dtype=x.dtype, stop_gradient=not x.differentiable
-            )
+            tensor = self.module.to_tensor(array, dtype=x.dtype, stop_gradient=not x.differentiable)
             self.tensors.append((x, tensor))
             return tensor
         if isinstance(x, list):
@@ -91,10 +89,12 @@ class Run:
             self.layer.eval()
         self.weights = self._told_apart() if weights is None else weights
         have = set(self.layer.state_dict())
-        assert have == set(self.weights), f"state_dict has {have} instead of {set(self.weights)}"
+        want = set(self.weights)
+        assert have == want, f"state_dict has {have - want} too many and lacks {want - have}"
         self.layer.set_state_dict({k: self.module.to_tensor(v) for k, v in self.weights.items()})
         result = self.layer(*[self.build(i) for i in case.inputs])
-        return result, dict(self.layer.named_buffers())
+        saved = self.layer.state_dict()  # temporary buffers are nobody's business
+        return result, {k: b for k, b in self.layer.named_buffers() if k in saved}
 
     def _told_apart(self) -> dict[str, np.ndarray]:
         """The fresh layer's weights, with noise on those that are constant: scales of one and
@@ -144,7 +144,7 @@ class Run:
 
 def numbers(x: Any) -> Any:
     """A result as an array in a type that NumPy can compare; strings and the like stay."""
-    if hasattr(x, "numpy"):
+    if callable(getattr(x, "numpy", None)):
         array = np.asarray(x.numpy())
         if array.dtype == np.uint16:  # how Paddle hands out bfloat16
             return (array.astype(np.uint32) << 16).view(np.float32)

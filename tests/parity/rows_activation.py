@@ -4,8 +4,10 @@ from tests.parity.table import T, V, case, case_fn, half, layer, method
 
 F = "nn.functional."
 PLAIN = (
-    "relu", "relu6", "sigmoid", "tanh", "gelu", "silu", "swish", "mish", "softsign", "tanhshrink", "log_sigmoid",
-    "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink", "softplus", "elu", "celu", "selu",
+    "relu", "relu6", "sigmoid", "tanh", "gelu", "silu", "swish", "mish", "softsign", "tanhshrink",
+    "log_sigmoid",
+    "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink", "softplus", "elu", "celu",
+    "selu",
     "leaky_relu", "thresholded_relu",
 )  # fmt: skip
 for name in PLAIN:
@@ -47,6 +49,7 @@ case(F + "glu", T(4, 3), axis=0)
 case(F + "swiglu", T(3, 4), T(3, 4))
 case(F + "swiglu", T(3, 4))
 for name in ("relu_", "elu_", "softmax_", "tanh_", "leaky_relu_"):
+
     def run(p, x, name=name):
         y = x * 1.0
         return getattr(p.nn.functional, name)(y), y
@@ -57,8 +60,10 @@ case_fn("relu-at-zero", lambda p, x: p.nn.functional.relu(x), V([0.0, 1.0, -1.0]
 method("sigmoid", T(3, 4))
 method("tanh", T(3, 4))
 
-for name in ("ReLU", "ReLU6", "Sigmoid", "Tanh", "GELU", "Silu", "Swish", "Mish", "Softsign", "Tanhshrink",
-             "LogSigmoid", "Hardswish", "Hardsigmoid", "Hardtanh", "Hardshrink", "Softshrink", "Softplus",
+for name in ("ReLU", "ReLU6", "Sigmoid", "Tanh", "GELU", "Silu", "Swish", "Mish", "Softsign",
+     "Tanhshrink",
+             "LogSigmoid", "Hardswish", "Hardsigmoid", "Hardtanh", "Hardshrink", "Softshrink",
+             "Softplus",
              "ELU", "CELU", "SELU", "LeakyReLU", "ThresholdedReLU", "Softmax", "LogSoftmax", "GLU",
              "Identity"):  # fmt: skip
     layer(f"nn.{name}", inputs=[T(3, 4)])

@@ -79,7 +79,8 @@ case(F + "temporal_shift", T(4, 4, 3, 3), 2, 0.25)
 case(F + "gather_tree", I(3, 2, 2, high=2), I(3, 2, 2, high=2))
 case(F + "scaled_dot_product_attention", T(2, 3, 2, 4), T(2, 5, 2, 4), T(2, 5, 2, 4), _rtol=1e-4,
      _atol=1e-4)  # fmt: skip
-case(F + "scaled_dot_product_attention", T(2, 4, 2, 4), T(2, 4, 2, 4), T(2, 4, 2, 4), is_causal=True,
+case(F + "scaled_dot_product_attention", T(2, 4, 2, 4), T(2, 4, 2, 4), T(2, 4, 2, 4),
+     is_causal=True,
      _rtol=1e-4, _atol=1e-4)  # fmt: skip
 case(F + "scaled_dot_product_attention", T(2, 3, 2, 4), T(2, 5, 2, 4), T(2, 5, 2, 4),
      attn_mask=T(2, 2, 3, 5, grad=False), _rtol=1e-4, _atol=1e-4)  # fmt: skip

@@ -82,10 +82,17 @@ case("to_tensor", [T(), T()], _check_grad=False)
 case_fn("to_tensor-of-list-of-numpy", lambda p: p.to_tensor([np.ones(2), np.zeros(2)]))
 case_fn("to_tensor-keeps-float64-numpy", lambda p: p.to_tensor(np.ones(2)) * 2)
 case_fn("constants", lambda p: [p.pi, p.e, p.inf, p.newaxis])
-case_fn("stop_gradient-default", lambda p: [p.ones([1]).stop_gradient, p.to_tensor(1.0).stop_gradient])
-case_fn("stop_gradient-result", lambda p, x: [(x * 2).stop_gradient, x.detach().stop_gradient], T(2),
+case_fn(
+    "stop_gradient-default", lambda p: [p.ones([1]).stop_gradient, p.to_tensor(1.0).stop_gradient]
+)
+case_fn("stop_gradient-result", lambda p, x: [(x * 2).stop_gradient, x.detach().stop_gradient],
+     T(2),
         _check_grad=False)  # fmt: skip
-case_fn("finfo", lambda p: [p.finfo(p.float32).eps, p.finfo("float64").max, p.finfo(p.float16).bits])
+case_fn(
+    "finfo", lambda p: [p.finfo(p.float32).eps, p.finfo("float64").max, p.finfo(p.float16).bits]
+)
 case_fn("iinfo", lambda p: [p.iinfo(p.int32).max, p.iinfo("int64").min])
 case_fn("default-dtype", lambda p: p.get_default_dtype())
-case_fn("is_tensor-mask", lambda p, x: p.where(x, p.ones_like(x.astype("float32")), p.zeros([3])), B(3))
+case_fn(
+    "is_tensor-mask", lambda p, x: p.where(x, p.ones_like(x.astype("float32")), p.zeros([3])), B(3)
+)

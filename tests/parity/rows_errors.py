@@ -1,7 +1,14 @@
 """What must be refused: wrong ranks, shapes, dtypes, axes and things that are no tensors."""
 
 from tests.parity.table import (
-    B, I, T, V, raises, raises_fn, raises_layer, raises_method,
+    B,
+    I,
+    T,
+    V,
+    raises,
+    raises_fn,
+    raises_layer,
+    raises_method,
 )  # fmt: skip
 
 F = "nn.functional."
@@ -51,7 +58,18 @@ for name in ("sum", "mean", "prod", "max", "min", "logsumexp", "amax", "all"):
     raises(name, data, axis=-3)
     raises(name, "one")
     raises(name, data, axis="rows")
-for name in ("std", "var", "median", "argmax", "argmin", "argsort", "sort", "cumsum", "nanmean", "any"):
+for name in (
+    "std",
+    "var",
+    "median",
+    "argmax",
+    "argmin",
+    "argsort",
+    "sort",
+    "cumsum",
+    "nanmean",
+    "any",
+):
     raises(name, B(3, 4) if name == "any" else T(3, 4), axis=5)
 raises("sum", T(3, 4), axis=[0, 0])
 raises("max", T(0))

@@ -44,21 +44,34 @@ for name in ("SimpleRNN", "LSTM", "GRU"):
 layer("nn.SimpleRNN", 3, 4, activation="relu", inputs=[T(2, 5, 3)], **LOOSE)
 layer("nn.GRU", 3, 4, inputs=[T(2, 5, 3), T(1, 2, 4)], **LOOSE)
 layer("nn.LSTM", 3, 4, inputs=[T(2, 5, 3), (T(1, 2, 4), T(1, 2, 4))], **LOOSE)
-layer("nn.LSTM", 3, 4, num_layers=2, direction="bidirect", dropout=0.0, inputs=[T(2, 5, 3)], **LOOSE)
+layer(
+    "nn.LSTM", 3, 4, num_layers=2, direction="bidirect", dropout=0.0, inputs=[T(2, 5, 3)], **LOOSE
+)
 layer("nn.SimpleRNNCell", 3, 4, inputs=[T(2, 3), T(2, 4)], **LOOSE)
 layer("nn.LSTMCell", 3, 4, inputs=[T(2, 3), (T(2, 4), T(2, 4))], **LOOSE)
 layer("nn.GRUCell", 3, 4, inputs=[T(2, 3), T(2, 4)], **LOOSE)
 layer("nn.GRUCell", 3, 4, inputs=[T(2, 3)], **LOOSE)
 layer_fn("RNN-of-cell", lambda p: p.nn.RNN(p.nn.GRUCell(3, 4)), [T(2, 5, 3)], **LOOSE)
-layer_fn("RNN-reversed", lambda p: p.nn.RNN(p.nn.SimpleRNNCell(3, 4), is_reverse=True), [T(2, 5, 3)],
+layer_fn("RNN-reversed", lambda p: p.nn.RNN(p.nn.SimpleRNNCell(3, 4), is_reverse=True), [T(2, 5,
+     3)],
          **LOOSE)  # fmt: skip
-layer_fn("BiRNN", lambda p: p.nn.BiRNN(p.nn.GRUCell(3, 4), p.nn.GRUCell(3, 4)), [T(2, 5, 3)], **LOOSE)
+layer_fn(
+    "BiRNN", lambda p: p.nn.BiRNN(p.nn.GRUCell(3, 4), p.nn.GRUCell(3, 4)), [T(2, 5, 3)], **LOOSE
+)
 
 # ------------------------------------------------------------------------------------ attention
 
 layer("nn.MultiHeadAttention", 8, 2, inputs=[T(2, 3, 8)], **LOOSE)
 layer("nn.MultiHeadAttention", 8, 2, inputs=[T(2, 3, 8), T(2, 5, 8), T(2, 5, 8)], **LOOSE)
-layer("nn.MultiHeadAttention", 8, 2, kdim=6, vdim=4, inputs=[T(2, 3, 8), T(2, 5, 6), T(2, 5, 4)], **LOOSE)
+layer(
+    "nn.MultiHeadAttention",
+    8,
+    2,
+    kdim=6,
+    vdim=4,
+    inputs=[T(2, 3, 8), T(2, 5, 6), T(2, 5, 4)],
+    **LOOSE,
+)
 layer("nn.MultiHeadAttention", 8, 2, need_weights=True, inputs=[T(2, 3, 8)], **LOOSE)
 layer("nn.MultiHeadAttention", 8, 2,
       inputs=[T(2, 3, 8), T(2, 3, 8), T(2, 3, 8), T(2, 2, 3, 3, grad=False)], **LOOSE)  # fmt: skip
@@ -102,7 +115,9 @@ def _residual(p):
             super().__init__()
             self.body = p.nn.Sequential(p.nn.Linear(4, 4), p.nn.GELU())
             self.norm = p.nn.LayerNorm(4)
-            self.gate = self.create_parameter([4], default_initializer=p.nn.initializer.Constant(0.5))
+            self.gate = self.create_parameter(
+                [4], default_initializer=p.nn.initializer.Constant(0.5)
+            )
             self.register_buffer("offset", p.full([4], 0.1))
 
         def forward(self, x):
@@ -130,7 +145,8 @@ def _layer_list(p):
             super().__init__()
             self.layers = p.nn.LayerList([p.nn.Linear(4, 4) for _ in range(3)])
             self.scales = p.nn.ParameterList(
-                [p.create_parameter([1], "float32", default_initializer=p.nn.initializer.Constant(1.0))
+                [p.create_parameter([1], "float32",
+                default_initializer=p.nn.initializer.Constant(1.0))
                  for _ in range(3)]
             )  # fmt: skip
             self.heads = p.nn.LayerDict({"a": p.nn.Linear(4, 2), "b": p.nn.Linear(4, 1)})

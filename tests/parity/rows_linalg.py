@@ -92,7 +92,8 @@ case_fn("cholesky", lambda p, x: p.linalg.cholesky(_positive_definite(p, x)), T(
         _atol=1e-4)  # fmt: skip
 case_fn("cholesky-upper", lambda p, x: p.linalg.cholesky(_positive_definite(p, x), upper=True),
         T(2, 3, 3), _rtol=1e-4, _atol=1e-4)  # fmt: skip
-case_fn("cholesky_solve", lambda p, x, b: p.linalg.cholesky_solve(b, _lower(p, x)), T(3, 3), T(3, 2),
+case_fn("cholesky_solve", lambda p, x, b: p.linalg.cholesky_solve(b, _lower(p, x)), T(3, 3), T(3,
+     2),
         _rtol=1e-3, _atol=1e-3)  # fmt: skip
 case("linalg.inv", V([[2.0, 1.0], [1.0, 3.0]], grad=True))
 case("linalg.inv", T(2, 3, 3, dtype="float64"), _rtol=1e-4)

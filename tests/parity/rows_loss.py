@@ -5,7 +5,9 @@ from tests.parity.table import B, I, T, V, case, case_fn, half, layer
 F = "nn.functional."
 REDUCTIONS = ("mean", "sum", "none")
 LABELS = V([0, 2, 1, 3], "int64")
-SOFT = V([[0.1, 0.2, 0.3, 0.4, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0], [0.2] * 5, [0.0, 0.5, 0.0, 0.5, 0.0]])
+SOFT = V(
+    [[0.1, 0.2, 0.3, 0.4, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0], [0.2] * 5, [0.0, 0.5, 0.0, 0.5, 0.0]]
+)
 
 for reduction in REDUCTIONS:
     case(F + "mse_loss", T(3, 4), T(3, 4), reduction=reduction)
@@ -13,7 +15,9 @@ for reduction in REDUCTIONS:
     case(F + "smooth_l1_loss", T(3, 4), T(3, 4), reduction=reduction)
     case(F + "smooth_l1_loss", T(3, 4), T(3, 4), reduction=reduction, delta=0.4)
     case(F + "cross_entropy", T(4, 5), LABELS, reduction=reduction)
-    case(F + "cross_entropy", T(4, 5), LABELS, weight=T(5, low=0.2, grad=False), reduction=reduction)
+    case(
+        F + "cross_entropy", T(4, 5), LABELS, weight=T(5, low=0.2, grad=False), reduction=reduction
+    )
     case(F + "cross_entropy", T(4, 5), V([0, -100, 1, 3], "int64"), reduction=reduction)
     case(F + "cross_entropy", T(4, 5), LABELS, ignore_index=2, reduction=reduction)
     case(F + "cross_entropy", T(4, 5), LABELS, label_smoothing=0.1, reduction=reduction)
@@ -55,7 +59,8 @@ case(F + "cross_entropy", T(2, 5), V([-100, -100], "int64"), reduction="sum")
 case(F + "cross_entropy", T(4, 5, dtype="float64"), LABELS)
 half(F + "cross_entropy", T(4, 5), LABELS)
 case(F + "softmax_with_cross_entropy", T(4, 5), V([[0], [2], [1], [3]], "int64"))
-case(F + "softmax_with_cross_entropy", T(4, 5), V([[0], [2], [1], [3]], "int64"), return_softmax=True,
+case(F + "softmax_with_cross_entropy", T(4, 5), V([[0], [2], [1], [3]], "int64"),
+     return_softmax=True,
      _paddle_grad=False)  # fmt: skip
 case(F + "softmax_with_cross_entropy", T(4, 5), SOFT, soft_label=True)
 case(F + "binary_cross_entropy", T(3, 4, low=0.1, high=0.9), T(3, 4, low=0, high=1, grad=False),
@@ -69,15 +74,23 @@ case(F + "kl_div", T(3, 4), T(3, 4, low=0.1, high=1, grad=False), reduction="bat
 case(F + "kl_div", T(3, 4), T(3, 4, low=-1, high=1, grad=False), log_target=True)
 case(F + "nll_loss", T(2, 5, 3), V([[0, 1, 2], [3, 4, 0]], "int64"))
 case(F + "nll_loss", T(4, 5), LABELS, ignore_index=2)
-case(F + "poisson_nll_loss", T(3, 4, low=0.3), T(3, 4, low=0.5, grad=False), log_input=False, full=True)
+case(
+    F + "poisson_nll_loss",
+    T(3, 4, low=0.3),
+    T(3, 4, low=0.5, grad=False),
+    log_input=False,
+    full=True,
+)
 case(F + "log_loss", T(3, 1, low=0.1, high=0.9), V([[1.0], [0.0], [1.0]]))
 case(F + "square_error_cost", T(3, 4), T(3, 4))
 case(F + "dice_loss", T(3, 4, low=0.1, high=0.9), V([[0], [2], [1]], "int64"))
 case(F + "npair_loss", T(4, 3), T(4, 3), V([0.0, 1.0, 2.0, 3.0]), _rtol=1e-4)
 case(F + "multi_margin_loss", T(4, 5), LABELS, p=2, margin=0.5)
-case(F + "ctc_loss", T(5, 2, 4), V([[1, 2], [3, 1]], "int32"), V([5, 4], "int64"), V([2, 1], "int64"),
+case(F + "ctc_loss", T(5, 2, 4), V([[1, 2], [3, 1]], "int32"), V([5, 4], "int64"), V([2, 1],
+     "int64"),
      _rtol=1e-4, _atol=1e-4)  # fmt: skip
-case(F + "ctc_loss", T(5, 2, 4), V([[1, 1], [3, 1]], "int32"), V([5, 4], "int64"), V([2, 2], "int64"),
+case(F + "ctc_loss", T(5, 2, 4), V([[1, 1], [3, 1]], "int32"), V([5, 4], "int64"), V([2, 2],
+     "int64"),
      reduction="none", _rtol=1e-4, _atol=1e-4)  # fmt: skip
 case(F + "label_smooth", T(3, 4, low=0, high=1))
 
@@ -102,7 +115,8 @@ layer("nn.GaussianNLLLoss", inputs=[T(3, 4), T(3, 4), T(3, 4, low=0.3)])
 layer("nn.CTCLoss", inputs=[T(5, 2, 4), V([[1, 2], [3, 1]], "int32"), V([5, 4], "int64"),
                             V([2, 1], "int64")], _rtol=1e-4, _atol=1e-4)  # fmt: skip
 
-case_fn("masked-mean-loss", lambda p, x, m: (p.nn.functional.relu(x) * m.astype("float32")).sum() / 5.0,
+case_fn("masked-mean-loss", lambda p, x,
+     m: (p.nn.functional.relu(x) * m.astype("float32")).sum() / 5.0,
         T(3, 4), B(3, 4))  # fmt: skip
 case_fn("two-losses", lambda p, x, y: p.nn.functional.mse_loss(x, p.zeros_like(x)) +
         0.1 * p.nn.functional.cross_entropy(x, y), T(4, 5), I(4, high=5))  # fmt: skip

@@ -5,9 +5,11 @@ from tests.parity.table import B, I, T, V, case, case_fn, half, method
 # --------------------------------------------------------------------------------------- unary
 
 ANYWHERE = (
-    "abs", "sin", "cos", "sinh", "cosh", "tanh", "asinh", "atan", "exp", "expm1", "square", "sign", "sgn",
-    "floor", "ceil", "round", "trunc", "frac", "erf", "neg", "rad2deg", "deg2rad", "stanh", "positive",
-    "sinc", "i0", "i0e", "i1", "i1e", "angle", "conj", "negative", "nn.functional.sigmoid",
+    "abs", "sin", "cos", "sinh", "cosh", "tanh", "asinh", "atan", "exp", "expm1", "square",
+    "sign", "sgn",
+    "floor", "ceil", "round", "trunc", "frac", "erf", "neg", "rad2deg", "deg2rad", "stanh",
+    "positive",
+    "sinc", "i0", "i0e", "i1", "i1e", "angle", "conj", "negative",
 )  # fmt: skip
 POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma",
             "gammaln")  # fmt: skip
@@ -33,7 +35,8 @@ for name in ("sin", "exp", "sqrt", "log", "sigmoid", "tanh", "rsqrt"):
 for name in ("abs", "neg", "square", "sign", "floor", "ceil", "round", "trunc"):
     case(name, I(2, 3, low=-5))
     case(name, I(2, 3, low=-5, dtype="int32"))
-for name in ("abs", "exp", "sin", "cos", "tanh", "square", "sqrt", "reciprocal", "log", "neg", "conj",
+for name in ("abs", "exp", "sin", "cos", "tanh", "square", "sqrt", "reciprocal", "log", "neg",
+     "conj",
              "real", "imag", "angle", "sgn"):  # fmt: skip
     case(name, T(2, 3, dtype="complex64", low=0.3), _rtol=5e-5, _atol=5e-5)
 for name in ("exp", "sqrt", "tanh", "abs"):
@@ -64,11 +67,11 @@ case("frexp", T(3, 4), _check_grad=False)
 case("signbit", T(3, 4))
 case("cast", T(3, 4), "int64")
 case("cast", T(3, 4), "float64")
-case("cast", T(3, 4), "float16", _rtol=1e-3)
+case("cast", T(3, 4), "float16", _rtol=1e-3, _finite_difference=False)
 case("cast", T(3, 4), "bool")
 case("cast", I(3, 4, low=-3), "float32")
 case("cast", B(3, 4), "int32")
-case("cast", T(3, 4), "complex64")
+case("cast", T(3, 4), "complex64", _finite_difference=False)
 case("round", T(3, 4), decimals=1)
 case("round", V([0.5, 1.5, 2.5, -0.5, -1.5]))
 
@@ -110,7 +113,6 @@ case("as_complex", T(3, 2))
 case("as_real", T(3, 2, dtype="complex64"))
 case("gammainc", T(3, 4, low=0.5), T(3, 4, low=0.5), _check_grad=False, _rtol=1e-4)
 case("gammaincc", T(3, 4, low=0.5), T(3, 4, low=0.5), _check_grad=False, _rtol=1e-4)
-case("nn.functional.softplus", T(3, 4))
 
 # dtypes, promotion, Python numbers
 for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "pow"):
@@ -171,7 +173,8 @@ def _in_place(name):
     return run
 
 
-for name in ("exp_", "sqrt_", "tanh_", "sin_", "abs_", "reciprocal_", "floor_", "ceil_", "round_", "log_",
+for name in ("exp_", "sqrt_", "tanh_", "sin_", "abs_", "reciprocal_", "floor_", "ceil_", "round_",
+     "log_",
              "square_", "neg_", "rsqrt_"):  # fmt: skip
     case_fn(f"in-place-{name}", _in_place(name), T(3, 4, low=0.5))
 for name in ("add_", "subtract_", "multiply_", "divide_", "remainder_"):

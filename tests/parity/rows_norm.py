@@ -14,11 +14,23 @@ def stats(channels):
 for shape in ((4, 3), (4, 3, 5), (4, 3, 2, 2)):
     case(F + "batch_norm", T(*shape), *stats(3), T(3), T(3), training=False, **LOOSE)
     case(F + "batch_norm", T(*shape), *stats(3), T(3), T(3), training=True, **LOOSE)
-case(F + "batch_norm", T(4, 2, 2, 3), *stats(3), T(3), T(3), training=True, data_format="NHWC", **LOOSE)
+case(
+    F + "batch_norm",
+    T(4, 2, 2, 3),
+    *stats(3),
+    T(3),
+    T(3),
+    training=True,
+    data_format="NHWC",
+    **LOOSE,
+)
 case(F + "batch_norm", T(4, 3, 2, 2), *stats(3), training=False, **LOOSE)
-case(F + "batch_norm", T(4, 3, 2, 2), *stats(3), T(3), T(3), training=True, momentum=0.5, epsilon=1e-3,
+case(F + "batch_norm", T(4, 3, 2, 2), *stats(3), T(3), T(3), training=True, momentum=0.5,
+     epsilon=1e-3,
      **LOOSE)  # fmt: skip
-case(F + "batch_norm", T(4, 3), *stats(3), T(3), T(3), training=True, use_global_stats=True, **LOOSE)
+case(
+    F + "batch_norm", T(4, 3), *stats(3), T(3), T(3), training=True, use_global_stats=True, **LOOSE
+)
 case(F + "layer_norm", T(4, 5), 5, T(5), T(5), **LOOSE)
 case(F + "layer_norm", T(4, 5), [5], **LOOSE)
 case(F + "layer_norm", T(2, 3, 4), [3, 4], T(12), T(12), **LOOSE)

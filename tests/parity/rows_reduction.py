@@ -141,5 +141,6 @@ case("histogram", I(20), bins=4)
 case_fn("mean-of-squares", lambda p, x: (x**2).mean(), T(3, 4))
 case_fn("softmax-by-hand", lambda p, x: p.exp(x - x.max(axis=1, keepdim=True)) /
         p.exp(x - x.max(axis=1, keepdim=True)).sum(axis=1, keepdim=True), T(3, 4))  # fmt: skip
-case_fn("normalise-by-hand", lambda p, x: (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt(),
+case_fn("normalise-by-hand", lambda p, x: (x - x.mean(0)) / (x.var(0,
+     unbiased=False) + 1e-5).sqrt(),
         T(5, 3))  # fmt: skip

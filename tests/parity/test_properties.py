@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,25 +41,62 @@ def run_whole(case: Case, weights: dict[str, np.ndarray] | None = None) -> tuple
     return run, values, {k: None if g is None else g.numpy() for k, g in gradients.items()}
 
 
-@pytest.mark.parametrize("case", CALLS, ids=lambda c: c.id)
-def test_cold_tier_equals_compiled_tier(case: Case, mode: Callable[[str], None]) -> None:
-    mode("never")
-    run, cold, cold_gradients = run_whole(case)
-    weights = run.weights if case.kind == "layer" else None
-    mode("always")
-    _, compiled, gradients = run_whole(case, weights)
-    assert len(cold) == len(compiled)
-    for a, b in zip(compiled, cold, strict=True):
+# Rows are compiled together, because a small program costs mostly overhead.
+BATCH = 16
+BATCHES = [CALLS[i : i + BATCH] for i in range(0, len(CALLS), BATCH)]
+Outcome = tuple[list[Any], dict[str, Any]]
+
+
+def run_together(batch: list[Case], weights: list[Any]) -> list[Outcome]:
+    """All rows recorded before any is read: one program, unless a row itself looks at a value."""
+    runs = [Run(bireme, case) for case in batch]
+    gradients = []
+    for run, given in zip(runs, weights, strict=True):
+        run.outputs(given)
+        gradients.append(run.backward() if run.case.check_grad else {})
+    return [
+        (run.values(), {k: None if g is None else g.numpy() for k, g in found.items()})
+        for run, found in zip(runs, gradients, strict=True)
+    ]
+
+
+def compare_tiers(case: Case, compiled: Outcome, cold: Outcome) -> None:
+    assert len(compiled[0]) == len(cold[0])
+    for a, b in zip(compiled[0], cold[0], strict=True):
         assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
         close(a, b, max(case.rtol, 2e-5), max(case.atol, 2e-5), "result")
-    assert sorted(cold_gradients) == sorted(gradients)
-    for name, b in cold_gradients.items():
-        a = gradients[name]
+    assert sorted(compiled[1]) == sorted(cold[1])
+    for name, b in cold[1].items():
+        a = compiled[1][name]
         assert (a is None) == (b is None)
         if b is not None:
             close(a, b, max(case.rtol, 1e-4), max(case.atol, 1e-4), f"gradient by {name}")
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda b: f"{b[0].id} and {len(b) - 1} more")
+def test_cold_tier_equals_compiled_tier(batch: list[Case], mode: Callable[[str], None]) -> None:
+    mode("never")
+    runs = [run_whole(case) for case in batch]
+    weights = [run.weights if run.layer is not None else None for run, _, _ in runs]
+    mode("always")
+    try:
+        compiled = run_together(batch, weights)
+    except Exception:
+        for case, given in zip(batch, weights, strict=True):  # whose fault is it?
+            try:
+                run_together([case], [given])
+            except Exception as e:
+                raise AssertionError(f"{case.id} fails in the compiled tier: {e}") from e
+        raise
+    failures = []
+    for case, (_, *cold), found in zip(batch, runs, compiled, strict=True):
+        try:
+            compare_tiers(case, found, (cold[0], cold[1]))
+        except AssertionError as e:
+            failures.append(f"{case.id}: {e}")
+    assert not failures, "\n".join(failures)
     with stats.count_compiles() as compiles:
-        run_whole(case, weights)
+        run_together(batch, weights)
     assert compiles == [0], f"a repeated call compiled: {stats.compile_events()[-1].reason}"
 
 
