@@ -6,15 +6,13 @@ import bireme as paddle
 from __future__ import annotations
 
 from importlib import import_module
+from math import e, inf, nan, pi
 from typing import Any
 
 from bireme import ops as _ops
-from bireme.core import autograd as _autograd
+from bireme.core import executor as _executor  # noqa: F401 (registers itself as the runner)
 from bireme.core import keywords as _keywords
-from bireme.core import executor as _executor  # registers itself as the runner of traces
-from bireme.core.dtype import (
-    DType as dtype,
-)
+from bireme.core.dtype import DType as dtype  # noqa: N813 (Paddle's name)
 from bireme.core.dtype import (
     bfloat16,
     complex64,
@@ -32,9 +30,7 @@ from bireme.core.dtype import (
     set_default_dtype,
     uint8,
 )
-from bireme.core.dtype import (
-    bool_ as bool,
-)
+from bireme.core.dtype import bool_ as bool
 from bireme.core.errors import install_traceback_filter as _install_traceback_filter
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.tensor import Parameter, Size, Tensor
@@ -42,6 +38,7 @@ from bireme.ops import inplace as _inplace
 from bireme.ops import methods as _methods
 
 __version__ = "0.1.0"
+newaxis = None
 
 _install_traceback_filter()
 _functions = _ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL))
@@ -49,36 +46,88 @@ _functions |= _inplace.functions(_functions)
 _methods.attach(_functions, tuple(_ops.modules.values()))
 globals().update(_keywords.accept("", _functions))
 
-# Namespaces are imported on first use: `import bireme` stays quick.
+# Paddle's short names.
+half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
+
+# Namespaces, and names out of them, are imported on first use: `import bireme` stays quick.
 _LAZY = {
-    "amp", "audio", "autograd", "callbacks", "device", "distributed", "distribution", "fft",
-    "geometric", "hapi", "hub", "incubate", "inference", "io", "jit", "linalg", "metric", "nn", "onnx",
-    "optimizer", "profiler", "quantization", "regularizer", "signal", "sparse", "static", "text",
-    "utils", "vision",
+    "amp", "autograd", "device", "distributed", "io", "jit", "linalg", "metric", "nn", "onnx",
+    "optimizer", "profiler", "regularizer", "static", "vision",
 }  # fmt: skip
-_LAZY_NAMES: dict[str, str] = {
-    "grad": "autograd",
-    "no_grad": "autograd",
-    "enable_grad": "autograd",
-    "set_grad_enabled": "autograd",
-    "is_grad_enabled": "autograd",
-    "save": "io.serialization",
-    "load": "io.serialization",
-    "DataParallel": "distributed",
-    "ParamAttr": "nn.attributes",
-    "create_parameter": "nn.parameters",
-    "is_autocast_enabled": "amp",
-    "get_autocast_dtype": "amp",
-    "get_device": "device",
-    "set_device": "device",
-    "summary": "hapi",
-    "Model": "hapi",
+_LAZY_NAMES = {
+    name: module
+    for module, names in {
+        "amp": (
+            "autocast get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype "
+            "is_autocast_enabled"
+        ),
+        "autograd": "enable_grad grad is_grad_enabled no_grad set_grad_enabled",
+        "device": "get_device set_device",
+        "io.serialization": "load save",
+        "nn.attributes": "ParamAttr",
+        "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm softmax",
+        "nn.parameters": "create_parameter",
+    }.items()
+    for name in names.split()
 }
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "CustomPlace",
+    "Parameter",
+    "Size",
+    "Tensor",
+    "bfloat16",
+    "bool",
+    "cdouble",
+    "cfloat",
+    "complex64",
+    "complex128",
+    "double",
+    "dtype",
+    "e",
+    "float",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float16",
+    "float32",
+    "float64",
+    "get_default_dtype",
+    "half",
+    "inf",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "nan",
+    "newaxis",
+    "pi",
+    "set_default_dtype",
+    "uint8",
+]
+# The stub beside this file lists them all for type checkers.
+__all__ += sorted({*_functions, *_LAZY, *_LAZY_NAMES})  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return import_module(f"bireme.{name}")
     if name in _LAZY_NAMES:
-        return getattr(import_module(f"bireme.{_LAZY_NAMES[name]}"), name)
-    raise AttributeError(f"module 'bireme' has no attribute {name!r}")
+        found = getattr(import_module(f"bireme.{_LAZY_NAMES[name]}"), name)
+        globals()[name] = found  # asked once
+        return found
+    if name.startswith("_"):  # a probe of some tool; no time for advice
+        raise AttributeError(f"module 'bireme' has no attribute {name!r}")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, __all__, 3)
+    hint = f"; nearest: {', '.join(near)}" if near else ""
+    raise AttributeError(
+        f"bireme has no attribute {name!r}{hint}. What exists of Paddle's API: dir(bireme)"
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -51,6 +51,17 @@ class OutOfMemory(ExecutionError, MemoryError):
     """The device ran out of memory while the recorded operations ran."""
 
 
+def not_a_tensor(function: str, argument: str, given: Any) -> TypeMismatch:
+    """The complaint about something else where a tensor belongs."""
+    convertible = isinstance(given, list | tuple) or type(given).__module__ == "numpy"
+    hint = "convert it with paddle.to_tensor(...)" if convertible else "pass a Tensor"
+    shown = f" {given!r}" if len(repr(given)) < 60 else ""
+    return TypeMismatch(
+        f"[{function}] argument '{argument}' must be a Tensor. Received: "
+        f"{type(given).__name__}{shown}; {hint}"
+    )
+
+
 def is_internal(filename: str) -> bool:
     return filename.startswith(_PACKAGE) or filename.startswith("<bireme ")
 

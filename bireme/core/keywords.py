@@ -3,15 +3,19 @@
 The names are data; a thin shim translates them. It is put around those public functions only
 that have such names, hands positional calls straight through, and the operators do not pass
 it at all.
+
+Functions that are more than one op also get their complaint about an argument that is no
+tensor here: they use it as one, and what fails is explained. Trying costs nothing.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-from bireme.core.errors import TypeMismatch
+from bireme.core.errors import TypeMismatch, not_a_tensor
 from bireme.core.views import check_inplace, replace
 
 # Namespace below `paddle`, then "other=own other=own" and the functions that take them.
@@ -64,7 +68,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "nn.functional": {
         "input=x": (
             "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d conv1d conv2d conv3d "
-            "dropout embedding log_sigmoid logsigmoid one_hot pad sigmoid silu tanh"
+            "dropout embedding interpolate log_sigmoid logsigmoid one_hot pad sigmoid silu tanh"
         ),
         "input=x return_indices=return_mask": (
             "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"
@@ -137,22 +141,28 @@ TAKES_OUT: dict[str, str] = {
 }
 
 
-def accept(namespace: str, functions: dict[str, Any]) -> dict[str, Any]:
-    """The functions of a namespace, those with second names inside a shim."""
+def accept(namespace: str, functions: dict[str, Any], guard: bool = True) -> dict[str, Any]:
+    """The functions of a namespace, those with second names inside a shim.
+
+    Without `guard` the others stay as they are: a method's first argument is a tensor anyway.
+    """
     aliases = {
         name: dict(pair.split("=") for pair in pairs.split())
         for pairs, names in ALIASES.get(namespace, {}).items()
         for name in names.split()
     }
     with_out = set(TAKES_OUT.get(namespace, "").split())
-    shims: dict[tuple[Any, ...], Any] = {}  # names of one function keep being one function
+    shims: dict[Any, Any] = {}  # names of one function keep being one function
     accepted = {}
     for name, function in functions.items():
         names, out = aliases.get(name, {}), name in with_out
-        if names or out:
-            key = (function, tuple(names.items()), out)
-            function = shims.setdefault(key, shims.get(key) or shim(function, names, out))
-        accepted[name] = function
+        key = (function, tuple(names.items()), out)
+        if key not in shims:
+            made = shim(function, names, out) if names or out else function
+            if guard and made is function and isinstance(function, FunctionType):
+                made = guarded(function)
+            shims[key] = made
+        accepted[name] = shims[key]
     return accepted
 
 
@@ -169,7 +179,10 @@ def shim(
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            return function(*args)
+            try:
+                return function(*args)
+            except AttributeError as e:
+                raise _explained(e, function, args, kwargs) from None
         into = kwargs.pop("out", None) if out else None
         for other, mine in names.items():
             if other in kwargs:
@@ -179,10 +192,47 @@ def shim(
                         "of them"
                     )
                 kwargs[mine] = kwargs.pop(other)
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except AttributeError as e:
+            raise _explained(e, function, args, kwargs) from None
         return result if into is None else _put(into, result, function.__name__)
 
     return call
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose complaints about arguments that are no tensors can be understood."""
+    if hasattr(function, "op"):
+        return function  # it complains itself
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except AttributeError as e:
+            raise _explained(e, function, args, kwargs) from None
+
+    return call
+
+
+def _explained(
+    error: AttributeError, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Exception:
+    """What to raise for `error`: a TypeMismatch if it came from an argument used as a tensor."""
+    given = error.obj
+    if error.name not in _TENSOR_ATTRIBUTES or hasattr(given, "_value"):
+        return error
+    named = [*zip(_parameters(function), args, strict=False), *kwargs.items()]
+    names = [name for name, value in named if value is given]
+    if not names:
+        return error
+    return not_a_tensor(function.__name__, names[0], given)
+
+
+_TENSOR_ATTRIBUTES = frozenset(
+    ("_value", "_node", "aval", "dtype", "ndim", "shape", "size", "numpy")
+)
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:

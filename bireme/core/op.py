@@ -31,6 +31,7 @@ from bireme.core.errors import (
     ShapeMismatch,
     TypeMismatch,
     is_internal,
+    not_a_tensor,
     user_line,
 )
 from bireme.core.op_codegen import generate
@@ -218,7 +219,7 @@ class Op:
 
     @property
     def shown(self) -> str:
-        """The name in messages: an op behind a public function has its name, after an underscore."""
+        """The name in messages: `_sum` is the op behind the function `sum`."""
         return self.name.lstrip("_")
 
     def runs_on_numpy(self) -> bool:
@@ -463,16 +464,7 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
         return float(x)
     if isinstance(x, np.ndarray) and op.promote is not None:
         return constant(np.array(x))
-    name = op.inputs[index].lstrip("*")
-    hint = (
-        "convert it with paddle.to_tensor(...)"
-        if isinstance(x, np.ndarray | list | tuple)
-        else "pass a Tensor"
-    )
-    raise TypeMismatch(
-        f"[{op.shown}] argument '{name}' must be a Tensor. Received: {type(x).__name__}"
-        f"{f' {x!r}' if len(repr(x)) < 60 else ''}; {hint}"
-    )
+    raise not_a_tensor(op.shown, op.inputs[index].lstrip("*"), x)
 
 
 def _any_wide(inputs: Sequence[Any]) -> bool:

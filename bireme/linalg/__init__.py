@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.core.keywords import accept as _accept
 from bireme.ops.decomposition import (
     cholesky,
     cholesky_inverse,
@@ -41,3 +42,5 @@ __all__ = [
     "matrix_transpose", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
     "triangular_solve", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+globals().update(_accept("linalg", {name: globals()[name] for name in __all__}))

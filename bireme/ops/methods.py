@@ -379,6 +379,6 @@ def attach(functions: dict[str, Any], modules: Any) -> None:
     kept = set(vars(Tensor))
     found = {n: getattr(m, n) for m in modules for n in ELSEWHERE if callable(getattr(m, n, None))}
     found |= functions | inplace.methods(functions | found)
-    for name, function in accept("", found).items():
+    for name, function in accept("", found, guard=False).items():
         if name not in NOT_METHODS and name not in kept:
             setattr(Tensor, name, function)

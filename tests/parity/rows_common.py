@@ -92,3 +92,8 @@ case_fn("dropout-keeps-mean-shape", lambda p, x: p.nn.functional.dropout(x, 0.5)
         _check_grad=False)  # fmt: skip
 case_fn("embedding-sum", lambda p, w, m: (p.nn.functional.embedding(p.to_tensor([0, 1, 1]), w) *
         m.astype("float32").unsqueeze(-1)).sum(0), T(4, 3), B(3))  # fmt: skip
+
+case(F + "embedding", IDS, T(5, 3, grad=False), max_norm=1.0, _rtol=1e-4)
+case(F + "scaled_dot_product_attention", T(3, 2, 4), T(3, 2, 4), T(3, 2, 4), _rtol=1e-4, _atol=1e-4)
+case(F + "flash_attention.flash_attention", T(1, 3, 2, 4), T(1, 3, 2, 4), T(1, 3, 2, 4),
+     return_softmax=True, _rtol=1e-4, _atol=1e-4, _check_grad=False)  # fmt: skip

@@ -96,3 +96,8 @@ case_fn("default-dtype", lambda p: p.get_default_dtype())
 case_fn(
     "is_tensor-mask", lambda p, x: p.where(x, p.ones_like(x.astype("float32")), p.zeros([3])), B(3)
 )
+
+# Large enough to be made on the device.
+case("eye", 200)
+case("full", [200, 200], 1.5)
+case("arange", 20000)

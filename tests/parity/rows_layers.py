@@ -166,3 +166,11 @@ layer_fn("named-sequential", _named_sequential, [T(2, 4)])
 layer_fn("residual-block", _residual, [T(3, 4)], **LOOSE)
 layer_fn("tied-embedding", _shared_weights, [I(3, 5, high=6)], **LOOSE)
 layer_fn("containers", _layer_list, [T(2, 4)], **LOOSE)
+
+layer_fn("weight-norm", lambda p: p.nn.utils.weight_norm(p.nn.Linear(3, 4)), [T(2, 3)], **LOOSE)
+layer_fn("weight-norm-dim", lambda p: p.nn.utils.weight_norm(p.nn.Conv1D(2, 3, 2), dim=1), [T(2,
+     2, 4)],
+         **LOOSE)  # fmt: skip
+layer_fn("spectral-norm", lambda p: p.nn.utils.spectral_norm(p.nn.Linear(3, 4)), [T(2, 3)],
+     _eval=True,
+         _check_grad=False, **LOOSE)  # fmt: skip

@@ -146,3 +146,8 @@ def _rebuild_qr(p, x):
 case_fn("attention-by-hand", lambda p, q, k, v: p.nn.functional.softmax(
     p.matmul(q, k, transpose_y=True) / 2.0) @ v, T(2, 3, 4), T(2, 5, 4), T(2, 5, 4))  # fmt: skip
 case_fn("bilinear-form", lambda p, x, a: x @ a @ x, T(3), T(3, 3))
+
+case("cdist", T(3, 4), T(2, 4), compute_mode="use_mm_for_euclid_dist", _rtol=1e-3, _atol=1e-3)
+case_fn("lu_unpack", lambda p, x: p.linalg.lu_unpack(*p.linalg.lu(x)), T(3, 3, grad=False),
+     _rtol=1e-4,
+        _atol=1e-4)  # fmt: skip

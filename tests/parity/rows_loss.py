@@ -120,3 +120,15 @@ case_fn("masked-mean-loss", lambda p, x,
         T(3, 4), B(3, 4))  # fmt: skip
 case_fn("two-losses", lambda p, x, y: p.nn.functional.mse_loss(x, p.zeros_like(x)) +
         0.1 * p.nn.functional.cross_entropy(x, y), T(4, 5), I(4, high=5))  # fmt: skip
+
+for reduction in REDUCTIONS:
+    case(F + "multi_label_margin_loss", T(2, 4), V([[0, 2, -1, -1], [3, -1, -1, -1]], "int64"),
+         reduction=reduction)  # fmt: skip
+case(F + "hsigmoid_loss", T(3, 4), V([[0], [1], [4]], "int64"), 5, T(4, 4), T(4, 1), _rtol=1e-4)
+case(F + "rnnt_loss", T(2, 4, 3, 5), V([[1, 2], [3, 1]], "int32"), V([4, 3], "int32"),
+     V([2, 1], "int32"), _rtol=1e-4, _atol=1e-4, _finite_difference=False)  # fmt: skip
+case_fn("adaptive_log_softmax", lambda p, x, head, a, b:
+        p.nn.functional.adaptive_log_softmax_with_loss(x, p.to_tensor([0, 3, 4]), head, [[a, b]],
+        [2, 5]),
+        T(3, 4), T(4, 3), T(4, 2), T(2, 3), _rtol=1e-4, _atol=1e-4)  # fmt: skip
+layer("nn.MultiLabelMarginLoss", inputs=[T(2, 4), V([[0, 2, -1, -1], [3, -1, -1, -1]], "int64")])

@@ -167,6 +167,22 @@ def _write_reaches_view(p, x):
     return row.detach(), base
 
 
+def _strided_write(p, x):
+    base = x * 1.0
+    view = p.as_strided(base, [2, 2], [4, 1])
+    view.add_(p.ones([2, 2]))
+    return base, view
+
+
+def _window_write(p, x):
+    base = x * 1.0
+    view = p.unfold(base, 0, 2, 2)
+    view.add_(p.ones([3, 2]))
+    return base, view
+
+
+case_fn("as_strided-shares-memory", _strided_write, T(3, 4), _check_grad=False)
+case_fn("unfold-shares-memory", _window_write, T(6), _check_grad=False)
 case_fn("reshape-shares-memory", _view_sees_write, T(2, 3), _check_grad=False)
 case_fn("slice-shares-memory", _write_reaches_view, T(2, 3), _check_grad=False)
 case_fn("reshape-chain", lambda p, x: x.reshape([4, 6]).transpose([1, 0]).reshape([2, 3, 4]),

@@ -234,3 +234,6 @@ case_fn("float(x)", lambda p, x: float(x), T())
 case_fn("int(x)", lambda p, x: int(x), V(3.7))
 case_fn("len(x)", lambda p, x: len(x), T(4, 2))
 case_fn("x.T-0d-sum", lambda p, x: x.T.sum(), T(3, 4))
+
+case("div", T(3, 4), T(3, 4, low=0.5), rounding_mode="trunc", _check_grad=False)
+case("div", T(3, 4), T(3, 4, low=0.5), rounding_mode="floor", _check_grad=False)

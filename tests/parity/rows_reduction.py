@@ -144,3 +144,5 @@ case_fn("softmax-by-hand", lambda p, x: p.exp(x - x.max(axis=1, keepdim=True)) /
 case_fn("normalise-by-hand", lambda p, x: (x - x.mean(0)) / (x.var(0,
      unbiased=False) + 1e-5).sqrt(),
         T(5, 3))  # fmt: skip
+
+case("searchsorted", V([5.0, 1.0, 3.0]), V([2.0, 4.0]), sorter=V([1, 2, 0], "int64"))

@@ -1,0 +1,68 @@
+"""Every op that Bireme defines is exercised by a row, or says here why not."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+
+import bireme
+from bireme.core import config, executor, trace
+from bireme.core.op import OPS
+from tests.parity.harness import Run
+from tests.parity.table import CASES
+
+# Op -> why no row calls it.
+RANDOM = "random: tests/ops compares distributions"
+OPTIMIZER = "part of an optimizer's step: tests/optimizer"
+GPU_ONLY = "Paddle has no CPU kernel to compare with: tests/ops"
+NOT_IN_THE_TABLE: dict[str, str] = {
+    "alpha_dropout": RANDOM,
+    "bernoulli": RANDOM,
+    "binomial": RANDOM,
+    "gaussian": RANDOM,
+    "multinomial": RANDOM,
+    "poisson": RANDOM,
+    "randint": RANDOM,
+    "random_transform": RANDOM,
+    "randperm": RANDOM,
+    "rrelu": RANDOM,
+    "standard_gamma": RANDOM,
+    "uniform": RANDOM,
+    "clip_grads_by_global_norm": OPTIMIZER,
+    "clip_grads_by_norm": OPTIMIZER,
+    "clip_grads_by_value": OPTIMIZER,
+    "clip_grads_to_norm": OPTIMIZER,
+    "_angular_margin": GPU_ONLY,
+    "_flat_labels": GPU_ONLY,
+    "_reduced": GPU_ONLY,
+    "_same_sequence": GPU_ONLY,
+    "rms_norm": GPU_ONLY,
+    "ones_like": "where every backward pass starts",
+}
+
+
+def test_every_op_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    for family in pkgutil.iter_modules(bireme.ops.__path__):
+        importlib.import_module(f"bireme.ops.{family.name}")
+    used: set[str] = set()
+    run_cold = executor.run_cold
+
+    def watched(graph: Any, nodes: list[Any], *rest: Any) -> list[Any]:
+        used.update(node.call.op.name for node in nodes)
+        return run_cold(graph, nodes, *rest)
+
+    trace.flush()
+    monkeypatch.setattr(config, "compile_mode", "never")
+    monkeypatch.setattr(executor, "run_cold", watched)
+    for case in CASES:
+        if not case.must_raise:
+            run = Run(bireme, case)
+            run.outputs()
+            run.values()
+    missing = sorted(set(OPS) - used - set(NOT_IN_THE_TABLE))
+    assert not missing, f"no row exercises {missing}: add one to a rows_*.py file"
+    stale = sorted(name for name in NOT_IN_THE_TABLE if name in used or name not in OPS)
+    assert not stale, f"{stale} need no exception any more"
