@@ -50,9 +50,6 @@ class _Alias(ModuleType):
         except AttributeError:
             if name.startswith("__"):
                 raise
-        except ModuleNotFoundError as e:
-            if e.name != f"{target.__name__}.{name}":
-                raise
         submodule = _find(f"{target.__name__}.{name}")
         if submodule is not None:
             return submodule
@@ -98,9 +95,8 @@ def _find(name: str) -> ModuleType | None:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What `from module import *` should give; namespaces that load on first use included."""
-    names = set(getattr(module, "__all__", ())) or set(vars(module))
-    names |= {n for n in getattr(module, "_LAZY", ()) if _exists(f"{module.__name__}.{n}")}
+    """What `from module import *` should give."""
+    names = getattr(module, "__all__", None) or vars(module)
     return sorted(n for n in names if not n.startswith("_"))
 
 

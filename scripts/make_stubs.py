@@ -1,4 +1,6 @@
-"""Write the type stubs of what is attached at import time: Tensor's methods and `bireme.*`.
+"""Write the type stubs of what is attached at import time.
+
+That is Tensor's methods, `bireme.*` and `bireme.nn.functional.*`.
 
     python scripts/make_stubs.py          # write them
     python scripts/make_stubs.py --check  # exit with 1 if they are not current
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import bireme
+import bireme.nn.functional
 from bireme.core import tensor as tensor_module
 from bireme.core.tensor import HookHandle, Parameter, Size, Tensor
 
@@ -38,10 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.dtype import DType as DType
-from bireme.core.errors import CaptureError as CaptureError
 from bireme.core.place import Place as Place
-from bireme.core.trace import Value as Value
 '''
 
 # Names that are Tensor methods, or names of the package, as well as built-in types.
@@ -92,7 +92,7 @@ def signature(function: Any, method: bool) -> str:
     return f"({', '.join(parts)}) -> {result}: ..."
 
 
-def _member(name: str, value: Any) -> list[str]:
+def _member(name: str, value: Any, annotation: Any) -> list[str]:
     if isinstance(value, property):
         returned = inspect.signature(value.fget).return_annotation if value.fget else "Any"
         lines = ["@property", f"def {name}(self) -> {_annotation(returned, 'Any')}: ..."]
@@ -103,7 +103,7 @@ def _member(name: str, value: Any) -> list[str]:
         return [f"{name}: Any"]
     if callable(value) and not isinstance(value, type):
         return [f"def {name}{signature(value, True)}"]
-    return [f"{name}: Any"]
+    return [f"{name}: {_annotation(annotation, 'Any')}"]
 
 
 _HIDDEN = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "__hash__"}
@@ -114,17 +114,21 @@ def class_stub(kind: type, extra: tuple[str, ...] = ()) -> str:
     lines = [f"class {kind.__name__}{'' if base == 'object' else f'({base})'}:"]
     lines += [f"    {line}" for line in extra]
     members = {n: v for n, v in vars(kind).items() if n not in _HIDDEN}
-    for name in sorted(members):
-        lines += [f"    {line}" for line in _member(name, members[name])]
+    annotations = vars(kind).get("__annotations__", {})
+    for name in sorted({*members, *annotations}):
+        annotation = annotations.get(name, inspect.Parameter.empty)
+        lines += [f"    {line}" for line in _member(name, members.get(name), annotation)]
     return "\n".join(lines) + "\n"
 
 
 def tensor_stub() -> str:
-    fields = ("_value: Any", "_keeps: Any")
     parts = [
         _HEADER,
+        "from bireme.core.dtype import DType as DType",
+        "from bireme.core.errors import CaptureError as CaptureError",
+        "from bireme.core.trace import Value as Value\n",
         class_stub(Size),
-        class_stub(Tensor, fields),
+        class_stub(Tensor, ("_value: Value", "_node: Any")),  # what its constructor sets
         class_stub(Parameter),
         class_stub(HookHandle),
         f"def constant{signature(tensor_module.constant, False)}\n",
@@ -132,49 +136,50 @@ def tensor_stub() -> str:
     return "\n".join(parts)
 
 
-def _has(name: str) -> bool:
-    try:
-        getattr(bireme, name)
-    except (AttributeError, ImportError):
-        return False
-    return True
+def _variable(name: str, value: Any) -> str:
+    if isinstance(value, bireme.dtype):
+        return f"{name}: dtype"
+    if value is None:
+        return f"{name}: None"
+    if isinstance(value, float | str):
+        return f"{name}: builtins.{type(value).__name__}"
+    return f"{name}: Any"
 
 
 def package_stub() -> str:
-    lines = [
-        _HEADER.replace("from bireme.core.errors import CaptureError as CaptureError\n", "")
-        .replace("from bireme.core.dtype import DType as DType\n", "")
-        .replace("from bireme.core.trace import Value as Value\n", "")
-    ]
-    functions, dtypes, others = [], [], []
-    for name, value in sorted(vars(bireme).items()):
-        if name.startswith("_") or inspect.ismodule(value) or name in ("annotations", "Any"):
-            continue
-        if isinstance(value, bireme.dtype):
-            dtypes.append(f"{name}: dtype")
-        elif inspect.isfunction(value) and value.__name__ in (name, name.rstrip("_")):
-            functions.append(f"def {name}{signature(value, False)}")
-        elif inspect.isfunction(value):
-            functions.append(f"{name}: Callable[..., Any]")
+    variables, functions = [_variable("__version__", bireme.__version__)], []
+    imports = [f"from bireme import {name} as {name}" for name in bireme._LAZY]
+    for name in sorted(set(bireme.__all__) - bireme._LAZY):
+        value = getattr(bireme, name)
+        if name in bireme._LAZY_NAMES:
+            imports.append(f"from bireme.{bireme._LAZY_NAMES[name]} import {name} as {name}")
         elif inspect.isclass(value):
-            source = f"from {value.__module__} import {value.__name__} as {name}"
-            others.append(source)
+            imports.append(f"from {value.__module__} import {value.__name__} as {name}")
+        elif inspect.isfunction(value):
+            functions.append(f"def {name}{signature(value, False)}")
         else:
-            others.append(f"{name}: Any")
-    lazy = sorted(n for n in bireme._LAZY if (ROOT / n).is_dir() or (ROOT / f"{n}.py").exists())
-    modules = [f"from bireme import {n} as {n}" for n in lazy]
-    names = []
-    for name, module in sorted(bireme._LAZY_NAMES.items()):
-        path = ROOT.joinpath(*module.split("."))
-        if (path.is_dir() or path.with_suffix(".py").exists()) and _has(name):
-            names.append(f"from bireme.{module} import {name} as {name}")
-    lines += [*sorted(o for o in others if o.startswith("from")), *modules, *names, ""]
-    lines += [o for o in others if not o.startswith("from")]
-    lines += ["", *dtypes, "", *functions, ""]
-    return "\n".join(lines)
+            variables.append(_variable(name, value))
+    return "\n".join([_HEADER, *sorted(imports), "", *variables, "", *functions, ""])
 
 
-STUBS = {ROOT / "core" / "tensor.pyi": tensor_stub, ROOT / "__init__.pyi": package_stub}
+def functional_stub() -> str:
+    module = bireme.nn.functional
+    imports = ["from bireme.core.tensor import Tensor as Tensor"]
+    functions = []
+    for name in sorted(module.__all__):
+        value = getattr(module, name)
+        if inspect.ismodule(value):
+            imports.append(f"from bireme.nn.functional import {name} as {name}")
+        else:
+            functions.append(f"def {name}{signature(value, False)}")
+    return "\n".join([_HEADER, *imports, "", *functions, ""])
+
+
+STUBS = {
+    ROOT / "__init__.pyi": package_stub,
+    ROOT / "core" / "tensor.pyi": tensor_stub,
+    ROOT / "nn" / "functional" / "__init__.pyi": functional_stub,
+}
 
 
 def main(check: bool) -> int:
@@ -182,7 +187,8 @@ def main(check: bool) -> int:
     stale = [p for p, text in made.items() if not p.exists() or p.read_text() != text]
     if check:
         for path in stale:
-            sys.stderr.write(f"{path.name} is not current: run python scripts/make_stubs.py\n")
+            shown = path.relative_to(ROOT.parent)
+            sys.stderr.write(f"{shown} is not current: run python scripts/make_stubs.py\n")
         return 1 if stale else 0
     for path in stale:
         path.write_text(made[path])
