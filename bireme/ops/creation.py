@@ -237,7 +237,7 @@ def _sequence(xp, start, step, count=0, dtype="int64"):
 def _number(value: Any, name: str, what: str) -> Any:
     if isinstance(value, Tensor):
         return value.item()
-    value = _plain(value)
+    value = value if isinstance(value, str) else _plain(value)
     if not isinstance(value, numbers.Real) and not hasattr(value, "dimension_as_value"):
         raise TypeMismatch(f"[{name}] {what} must be a number. Received: {value!r}")
     return value

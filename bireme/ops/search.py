@@ -9,7 +9,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, not_a_tensor
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, number
@@ -306,6 +306,8 @@ def searchsorted(
         right = side == "right"
     if sorter is not None:
         sorted_sequence = _along(sorted_sequence, sorter)
+    if isinstance(values, str):
+        raise not_a_tensor("searchsorted", "values", values)
     if not isinstance(values, Tensor):
         values = constant(np.asarray(values, sorted_sequence.dtype.numpy))
     return _searchsorted(sorted_sequence, values, right, "int32" if out_int32 else "int64")

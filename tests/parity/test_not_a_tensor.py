@@ -12,7 +12,8 @@ from tests.parity.table import CASES, Case, Spec
 # These hand back what they were given, or take numbers and lists as well.
 TAKES_ANYTHING = {
     "is_tensor", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
-    "nn.functional.alpha_dropout", "to_tensor", "assign",
+    "nn.functional.alpha_dropout", "nn.functional.flash_attention.flash_attention", "to_tensor",
+    "assign",
 }  # fmt: skip
 
 FIRST_ROWS: dict[str, Case] = {}
