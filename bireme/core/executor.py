@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends import get_backend
-from bireme.core import background, config, kernels, place, sharding, stats
+from bireme.core import background, config, heap, kernels, place, sharding, stats
 from bireme.core.errors import ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
 from bireme.core.trace import Trace, Value, set_runner
@@ -29,7 +29,7 @@ class Program:
 
     __slots__ = (
         "donated", "executable", "failed", "future", "graph", "hits", "nodes", "outputs",
-        "shardings", "size",
+        "runs", "shardings", "size",
     )  # fmt: skip
 
     def __init__(
@@ -42,10 +42,15 @@ class Program:
         self.donated = donated
         self.shardings = shardings
         self.hits = 0
+        self.runs = 0  # of the executable
         self.executable: Any = None
         self.future: Future[Any] | None = None
         self.failed = False
 
+
+# After this many runs of a program of this size, what its compilation and the cold tier left on
+# the heap goes back to the system.
+_SETTLED, _LARGE = 3, 32
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
 _programs_lock = threading.Lock()
@@ -155,6 +160,9 @@ def _execute(
         box.extend(itertools.starmap(program.executable.call, (arguments,)))
     except Exception as e:
         raise _explained(e, program) from e
+    program.runs += 1
+    if program.runs == _SETTLED and program.size >= _LARGE:
+        heap.release()
 
 
 def _explained(error: Exception, program: Program) -> Exception:
