@@ -10,9 +10,9 @@ from math import e, inf, nan, pi
 from typing import Any
 
 from bireme import ops as _ops
-from bireme.core import executor as _executor
+from bireme.core import executor as _executor  # noqa: F401 (registers itself as the runner)
 from bireme.core import keywords as _keywords
-from bireme.core.dtype import DType as dtype
+from bireme.core.dtype import DType as dtype  # noqa: N813 (Paddle's name)
 from bireme.core.dtype import (
     bfloat16,
     complex64,

@@ -63,7 +63,7 @@ def not_a_tensor(function: str, argument: str, given: Any) -> TypeMismatch:
 
 
 def is_internal(filename: str) -> bool:
-    return filename.startswith(_PACKAGE) or filename.startswith("<bireme ")
+    return filename.startswith((_PACKAGE, "<bireme "))
 
 
 def user_frame() -> FrameType | None:

@@ -141,9 +141,9 @@ def _fit(xp: Any, grad: Any, to: Any) -> Any:
         extra = grad.ndim - to.ndim
         axes = list(range(extra))
         for i, d in enumerate(to.shape):
-            if type(d) is int and d == 1 and grad.shape[i + extra] is not d:
-                if not (type(grad.shape[i + extra]) is int and grad.shape[i + extra] == 1):
-                    axes.append(i + extra)
+            have = grad.shape[i + extra]  # may be symbolic: compared only where it is a number
+            if type(d) is int and d == 1 and not (type(have) is int and have == 1):
+                axes.append(i + extra)
         if extra >= 0 and axes:
             grad = xp.sum(grad, axis=tuple(axes), keepdims=True)
         grad = xp.reshape(grad, to.shape)

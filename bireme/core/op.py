@@ -58,8 +58,8 @@ class Call:
     """An op applied to attributes and input types: everything but the values."""
 
     __slots__ = (
-        "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "key", "layout", "op", "out",
-        "outs", "saved_at", "saved_for", "scalar_out", "single", "source", "types",
+        "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "key", "layout", "op",
+        "out", "outs", "saved_at", "saved_for", "scalar_out", "single", "source", "types",
     )  # fmt: skip
 
     def __init__(
@@ -443,11 +443,11 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
     """A non-tensor argument as something that can be recorded, or a clear error."""
     if x.__class__ is float:
         return x
-    if x is None and op.inputs[index] not in op.required:
-        return x
     if x.__class__ is int:
         if not -(2**63) <= x < 2**63:
             raise TypeMismatch(f"[{op.shown}] the integer {x} does not fit into int64")
+        return x
+    if x is None and op.inputs[index] not in op.required:
         return x
     if isinstance(x, tuple | list) and op.inputs[index].startswith("*"):
         return tuple([i if i.__class__ in TENSOR_TYPES else _lift(op, index, i, x) for i in x])

@@ -4,6 +4,9 @@ Operators and most methods are attached from the op modules (`bireme.ops`); this
 belongs to the handle itself: reading, gradients, naming, conversion.
 """
 
+# pyright: reportArgumentType=false, reportReturnType=false
+# Everywhere else Tensor is the class in the stub beside this file, to pyright another class.
+
 from __future__ import annotations
 
 import itertools

@@ -236,11 +236,10 @@ def _share(written: Tensor) -> None:
     mode = state.trace
     tape, mode.tape = mode.tape, False
     try:
+        root = written
         link = written._view
-        root = None if link is None else link[0]()
-        if root is None:
-            root = written
-        else:
+        if link is not None and (base := link[0]()) is not None:
+            root = base
             _write_back(root, link[1][link[2] :], written)
         for r in root._views or ():
             other = r()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.jit.saving import load, save
 from bireme.jit.static_function import CaptureWarning, StaticFunction, enable_to_static
+
+if TYPE_CHECKING:
+    from bireme.jit.translated_layer import TranslatedLayer
 
 
 def to_static(

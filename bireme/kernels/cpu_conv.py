@@ -85,7 +85,7 @@ def _conv_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     forward: Call = call.attrs["forward"]
     last = forward.attrs["last"]
     grad = _first(grad, last)
-    x_shape, weight_shape = forward.types[0].shape, forward.types[1].shape
+    x_shape, weight_shape = (t.shape for t in forward.types[:2] if t is not None)
     if last:
         x_shape = (x_shape[0], x_shape[3], x_shape[1], x_shape[2])
     results = []

@@ -117,10 +117,10 @@ def finfo(dtype: Any) -> FloatLimits:
         raise InvalidArgument(f"[finfo] takes a floating type. Received: {want.name}")
     part = {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(want, want)
     found = ml_dtypes.finfo(part.numpy)
-    numbers = (
-        found.min, found.max, found.eps, found.resolution, found.smallest_normal, found.tiny,
+    return FloatLimits(
+        float(found.min), float(found.max), float(found.eps), float(found.resolution),
+        float(found.smallest_normal), float(found.tiny), int(found.bits), want.name,
     )  # fmt: skip
-    return FloatLimits(*map(float, numbers), int(found.bits), want.name)
 
 
 def iinfo(dtype: Any) -> IntegerLimits:

@@ -99,7 +99,7 @@ def reshape(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Ten
     """
     if shape.__class__ is not tuple:
         # Tensors within a list are read by the op's general path.
-        shape = tuple(shape) if shape.__class__ is list else (*ints(shape), *more)
+        shape = tuple(shape) if isinstance(shape, list) else (*ints(shape), *more)
     out = _reshape(x, shape)
     if x._view is not None and not reshapes_in_place(x, out._value.aval.shape):
         return out
@@ -145,7 +145,7 @@ def _bitcast_infer(x: Aval, dtype: Any) -> Aval:
 
 
 @op(name="bitcast", infer=_bitcast_infer, differentiable=False)
-def _bitcast(xp, x, dtype=None):
+def _bitcast(xp, x, dtype: Any = None):
     """The bytes of `x` read as another dtype."""
     if xp is np:
         return np.ascontiguousarray(x).view(dtype.numpy).reshape(_bitcast_shape(x, dtype))
@@ -430,7 +430,7 @@ def _expand(xp, x, shape=()):
 def expand(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
     """Dimensions of size 1 repeated until `x` has `shape`; -1 keeps a dimension."""
     if shape.__class__ is not tuple:
-        shape = tuple(shape) if shape.__class__ is list else (*ints(shape), *more)
+        shape = tuple(shape) if isinstance(shape, list) else (*ints(shape), *more)
     return _expand(x, shape)
 
 

@@ -311,7 +311,7 @@ def _window_spots(length: int, size: int, step: int) -> np.ndarray:
 
 def _unfold_vjp(xp: Any, grad: Any, types: Any, axis: int, size: int, step: int) -> tuple[Any]:
     shape = types[0].shape
-    spot = (slice(None),) * axis + (_window_spots(shape[axis], size, step),)
+    spot: Any = (slice(None),) * axis + (_window_spots(shape[axis], size, step),)
     grad = xp.moveaxis(grad, -1, axis + 1)
     if xp is np:
         out = np.zeros(shape, grad.dtype)
@@ -371,7 +371,7 @@ def _repeat_vjp(xp: Any, grad: Any, types: Any, repeats: Any, axis: int) -> tupl
         split = xp.reshape(grad, (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
         return (xp.sum(split, axis=axis + 1),)
     where = np.repeat(np.arange(shape[axis]), repeats)
-    spot = (slice(None),) * axis + (where,)
+    spot: Any = (slice(None),) * axis + (where,)
     if xp is np:
         out = np.zeros(shape, grad.dtype)
         np.add.at(out, spot, grad)

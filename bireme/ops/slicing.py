@@ -124,7 +124,7 @@ def _add_int(found: Index, i: int, size: Any, dim: int) -> None:
         found.starts.append(i)
 
 
-def _add_slice(found: Index, item: slice, size: Any) -> None:
+def _add_slice(found: Index, item: span, size: Any) -> None:
     start, stop, step = item.start, item.stop, item.step
     if start is None and stop is None and step is None:
         found.spec.append(FULL)

@@ -336,7 +336,7 @@ class Group:
         return self._settings
 
 
-class SchedulerInCharge(TypeMismatch, RuntimeError):  # noqa: N818 (named as in core.errors)
+class SchedulerInCharge(TypeMismatch, RuntimeError):
     """A constant learning rate was set although a scheduler decides it."""
 
 
@@ -369,7 +369,7 @@ def _checked_parameters(parameters: Any) -> list[Any]:
     return list(parameters)
 
 
-class MissingParameters(TypeMismatch, AttributeError):  # noqa: N818 (named as in core.errors)
+class MissingParameters(TypeMismatch, AttributeError):
     """An optimizer that was given nothing to update."""
 
 

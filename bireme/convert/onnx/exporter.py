@@ -20,7 +20,7 @@ from bireme.core.graph import Graph, Node, Number
 OLDEST_OPSET = 13
 
 
-class UnsupportedOps(BiremeError, NotImplementedError):  # noqa: N818 (as in core.errors)
+class UnsupportedOps(BiremeError, NotImplementedError):
     """Operations that have no ONNX rule."""
 
 

@@ -14,11 +14,11 @@ from bireme.core.dtype import DType, as_dtype
 from bireme.core.errors import BiremeError
 
 
-class MissingPackage(BiremeError, ImportError):  # noqa: N818 (as in core.errors)
+class MissingPackage(BiremeError, ImportError):
     """An optional package that is not installed."""
 
 
-class UnsupportedForm(BiremeError, NotImplementedError):  # noqa: N818 (as in core.errors)
+class UnsupportedForm(BiremeError, NotImplementedError):
     """An operation with arguments that ONNX cannot express."""
 
 

@@ -53,12 +53,12 @@ def _cpu() -> str:
 
 def library_path() -> Path:
     """Where the library for these sources, this compiler and this machine is kept."""
-    import jaxlib
+    from jaxlib.version import __version__ as jaxlib_version
 
     digest = hashlib.sha256()
     for name in sorted(p.name for p in _here.iterdir() if p.suffix in (".cc", ".h")):
         digest.update((_here / name).read_bytes())
-    for part in (*_FLAGS, str(compiler()), _cpu(), jaxlib.__version__):
+    for part in (*_FLAGS, str(compiler()), _cpu(), jaxlib_version):
         digest.update(part.encode())
     return Path(config.cache_dir) / "native" / f"bireme_kernels_{digest.hexdigest()[:20]}.so"
 

@@ -10,4 +10,4 @@ globals().update(_functions)
 
 from bireme.nn.functional import flash_attention  # noqa: E402 (a namespace of its own)
 
-__all__ = [*sorted(_functions), "flash_attention"]
+__all__ = [*sorted(_functions), "flash_attention"]  # pyright: ignore[reportUnsupportedDunderAll] (in the stub)

@@ -366,7 +366,7 @@ class Silu(ShownLayer):
         self._name = name
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.silu_(x) if self._inplace else F.silu(x)
+        return F.silu(x, self._inplace)
 
 
 class Softmax2D(ShownLayer):

@@ -17,7 +17,7 @@ from bireme.nn.layer.state import StateDict
 from bireme.nn.parameters import make_parameter
 
 
-class InvalidName(InvalidArgument, KeyError):  # noqa: N818 (named as the others in core.errors)
+class InvalidName(InvalidArgument, KeyError):
     """A name that a layer cannot give to a parameter, buffer or sublayer."""
 
     __str__ = Exception.__str__
@@ -434,7 +434,7 @@ class Layer(StateDict, Conversion):
         return f"{type(self).__name__}({text})"
 
 
-class MissingMember(BiremeError, AttributeError):  # noqa: N818
+class MissingMember(BiremeError, AttributeError):
     """A dotted path that leads nowhere."""
 
 

@@ -34,7 +34,7 @@ class IncompatibleKeys(NamedTuple):
     __str__ = __repr__
 
 
-class StateMismatch(BiremeError, RuntimeError):  # noqa: N818 (named as in core.errors)
+class StateMismatch(BiremeError, RuntimeError):
     """A state dict whose keys do not fit the layer."""
 
 
