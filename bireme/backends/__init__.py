@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
 from bireme.backends.base import Backend, Executable
@@ -28,7 +27,7 @@ def _load(name: str) -> Backend:
         from bireme.backends.xla_backend import XlaBackend
 
         return XlaBackend()
-    for point in entry_points(group="bireme.backends"):
+    for point in _installed():
         if point.name == name:
             return point.load()()
     raise InvalidArgument(
@@ -38,7 +37,13 @@ def _load(name: str) -> Backend:
 
 def available_backends() -> list[str]:
     """Names that `get_backend` accepts."""
-    return ["numpy", "xla", *(p.name for p in entry_points(group="bireme.backends"))]
+    return ["numpy", "xla", *(point.name for point in _installed())]
+
+
+def _installed() -> Any:
+    from importlib.metadata import entry_points  # slow to import
+
+    return entry_points(group="bireme.backends")
 
 
 __all__ = ["Backend", "Executable", "available_backends", "get_backend"]

@@ -41,10 +41,7 @@ def _refuse(what: str) -> int:
 
 @functools.cache
 def _scope() -> Any:
-    jax_door.jax()
-    from jax import export
-
-    return export.SymbolicScope()
+    return jax_door.jax().export.SymbolicScope()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -54,9 +51,7 @@ def parse(text: str) -> Any:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not _NAME.match(node.id):
             _refuse(f"the name {node.id!r}")
-    from jax import export
-
-    (dim,) = export.symbolic_shape(text, scope=_scope())
+    (dim,) = jax_door.jax().export.symbolic_shape(text, scope=_scope())
     return dim
 
 

@@ -29,6 +29,7 @@ def jax() -> Any:
             if _jax is None:
                 module = importlib.import_module("jax")
                 importlib.import_module("jax.numpy")
+                importlib.import_module("jax.export")
                 module.config.update("jax_enable_x64", True)
                 # Donations are matched to results by type; what a partitioner cannot use is
                 # no news to the user.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -99,8 +98,11 @@ def _accelerator_possible() -> bool:
         return False
     if jax_door.is_loaded() or "jax" in sys.modules:
         return True
-    names = importlib.metadata.entry_points(group="jax_plugins")
-    return bool(list(names)) or importlib.util.find_spec("jax_plugins") is not None
+    if importlib.util.find_spec("jax_plugins") is not None:
+        return True
+    from importlib.metadata import entry_points  # slow to import
+
+    return bool(entry_points(group="jax_plugins"))
 
 
 def set_default_place(place: Place) -> None:

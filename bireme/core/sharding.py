@@ -6,10 +6,14 @@ the same devices, so what lies on one device only is copied to all of them first
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from bireme.core import jax_door
 from bireme.core.trace import Value
+
+# (mesh, placements) of a tensor; set by bireme.distributed, without which nothing is spread.
+layout_of: Callable[[Any], Any] | None = None
 
 
 def is_spread(buf: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, place
+from bireme.core import autograd, place, sharding
 from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
 from bireme.core.dtype import DType
@@ -78,7 +78,6 @@ class Tensor:
         return self._value.aval.ndim
 
     ndimension = dim
-    rank_ = None
 
     @property
     def size(self) -> int:
@@ -270,10 +269,6 @@ class Tensor:
         self._grad = value
         self._grad_is_zero = False
 
-    @property
-    def gradient_(self) -> Any:
-        return None if self.grad is None else self.grad.numpy()
-
     def gradient(self) -> np.ndarray | None:
         return None if self.grad is None else self.grad.numpy()
 
@@ -383,8 +378,7 @@ class Tensor:
         return False
 
     def is_dist(self) -> bool:
-        sharding = getattr(self._value.buf, "sharding", None)
-        return sharding is not None and len(sharding.device_set) > 1
+        return sharding.is_spread(self._value.buf)
 
     @property
     def process_mesh(self) -> Any:
@@ -399,13 +393,7 @@ class Tensor:
         return None if layout is None else layout[1]
 
     def _layout_over_devices(self) -> Any:
-        from bireme.core import config
-
-        if not config.sharded and "_layout" not in self.__dict__:
-            return None
-        from bireme.distributed.dtensor import layout_of
-
-        return layout_of(self)
+        return None if sharding.layout_of is None else sharding.layout_of(self)
 
     def _is_initialized(self) -> bool:
         return True
@@ -420,7 +408,6 @@ class Tensor:
 class Parameter(Tensor):
     """A tensor that a Layer owns and an optimizer updates."""
 
-    trainable_: bool = True
     persistable = True
     optimize_attr: dict[str, float]
     regularizer: Any = None

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import config, jax_door, trace
+from bireme.core import config, jax_door, sharding, trace
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
-from bireme.core.sharding import is_spread
 from bireme.core.tensor import Parameter, Tensor
 from bireme.core.trace import Value
 from bireme.distributed.mesh import ProcessMesh
@@ -104,11 +103,11 @@ def shard_tensor(
     if stop_gradient is None:
         stop_gradient = data.stop_gradient
     chosen = _checked(mesh, placements, data.shape)
-    sharding = _sharding(mesh, chosen, data.ndim)
+    laid_out = _sharding(mesh, chosen, data.ndim)
     config.sharded |= mesh.size > 1
     if not data.is_leaf:
         return _noted(_shard(data, mesh, chosen), mesh, chosen)
-    buf = jax_door.jax().device_put(data._array(), sharding)
+    buf = jax_door.jax().device_put(data._array(), laid_out)
     value = Value(data._value.aval, None, 0, buf)
     if isinstance(data, Parameter):
         made: Tensor = type(data).__new__(type(data))
@@ -176,7 +175,7 @@ def shard_layer(
             shard_fn(name, inner, process_mesh)
         for registry in (inner._parameters, inner._buffers):
             for key, tensor in list(registry.items()):
-                if tensor is not None and not is_spread(tensor._array()):
+                if tensor is not None and not sharding.is_spread(tensor._array()):
                     everywhere = [Replicate()] * process_mesh.ndim
                     registry[key] = shard_tensor(tensor, process_mesh, everywhere)
     if input_fn is not None:
@@ -201,7 +200,7 @@ def layout_of(tensor: Tensor) -> tuple[ProcessMesh, list[Placement]] | None:
         return None
     buf = tensor._array()
     mesh = getattr(getattr(buf, "sharding", None), "mesh", None)
-    if not is_spread(buf) or mesh is None:
+    if not sharding.is_spread(buf) or mesh is None:
         return None
     placements: list[Placement] = []
     for name in mesh.axis_names:
@@ -211,3 +210,6 @@ def layout_of(tensor: Tensor) -> tuple[ProcessMesh, list[Placement]] | None:
         )  # fmt: skip
         placements.append(Replicate() if dim is None else Shard(dim))
     return ProcessMesh.from_devices(mesh), placements
+
+
+sharding.layout_of = layout_of

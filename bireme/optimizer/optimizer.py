@@ -16,7 +16,7 @@ from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import Op
 from bireme.core.tensor import Tensor
 from bireme.nn.clip import ClipGradBase
-from bireme.optimizer.lr import LRScheduler
+from bireme.optimizer.schedule import LRScheduler
 from bireme.optimizer.slots import Clocks, Slot, Slots
 from bireme.optimizer.update import Settings
 from bireme.regularizer import L2Decay, WeightDecayRegularizer

@@ -1,0 +1,161 @@
+"""The rules of the house: who may import whom, what `import bireme` costs, how files look."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import bireme
+from bireme import ops
+
+PACKAGE = pathlib.Path(bireme.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 700
+
+# What the lower floors may know of. Backends run what core records, so those two know each other.
+MAY_IMPORT = {
+    "core": {"backends"},
+    "backends": {"core", "kernels"},
+    "kernels": {"core", "ops"},
+    "ops": {"core"},
+    "autograd": {"core", "ops"},
+    "passes": {"core", "backends"},
+    "regularizer": {"core", "ops"},
+    "nn": {"core", "ops", "autograd", "regularizer"},
+    "static": {"core", "ops"},
+    "io": {"core", "ops"},
+    "device": {"core"},
+    "optimizer": {"core", "ops", "autograd", "nn", "regularizer"},
+}
+# Tensor(data) and a zero gradient are made by ops, asked for when they are needed.
+KNOWN_EXCEPTIONS = {("core/tensor.py", "ops")}
+SLOW = {"jax", "jaxlib", "matplotlib", "scipy"}
+
+
+def _imports(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
+    """(module, whether importing the file imports it) of each import statement."""
+    tree = ast.parse(path.read_text())
+    at_once = {id(n) for n in _executed(tree)}
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            module = node.module or ""
+            names = [f"{module}.{a.name}" for a in node.names]
+        for name in names:
+            yield name, id(node) in at_once
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes outside functions and `if TYPE_CHECKING:`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        yield node
+        yield from _executed(node)
+
+
+def _floor(path: pathlib.Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def test_dependencies_point_downwards() -> None:
+    wrong = []
+    for path in FILES:
+        allowed = MAY_IMPORT.get(_floor(path))
+        if allowed is None:
+            continue
+        shown = path.relative_to(PACKAGE).as_posix()
+        for name, _ in _imports(path):
+            top, _, rest = name.partition(".")
+            other = rest.partition(".")[0] or "ops"  # `import bireme` is for its functions
+            if top != "bireme" or other in (*allowed, _floor(path)):
+                continue
+            if (shown, other) not in KNOWN_EXCEPTIONS:
+                wrong.append(f"{shown} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_file_imports_something_slow_at_once() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in FILES
+        for name, at_once in _imports(path)
+        if at_once and name.split(".")[0] in SLOW
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_jax_is_imported_in_one_file() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in FILES
+        for name, _ in _imports(path)
+        if name.split(".")[0] == "jax" and path.name != "jax_door.py"
+    ]
+    assert not wrong, "use jax_door.jax():\n" + "\n".join(wrong)
+
+
+def test_importing_bireme_imports_nothing_slow() -> None:
+    program = (
+        "import sys, bireme\n"
+        "bireme.nn, bireme.optimizer, bireme.io, bireme.jit, bireme.amp, bireme.vision\n"
+        f"print(sorted(set(sys.modules) & {SLOW!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stdout + done.stderr
+
+
+def test_files_are_small() -> None:
+    long = {
+        path.relative_to(PACKAGE).as_posix(): lines
+        for path in FILES
+        if (lines := path.read_text().count("\n")) > MAX_LINES
+    }
+    assert not long, f"split these: {long}"
+
+
+def _public() -> list[tuple[str, str, Any]]:
+    return [
+        (family, name, getattr(module, name))
+        for family, module in ops.modules.items()
+        for name in module.__all__
+    ]
+
+
+def test_every_public_function_says_what_it_does() -> None:
+    silent = [f"{family}.{name}" for family, name, f in _public() if not inspect.getdoc(f)]
+    assert not silent, f"no docstring: {silent}"
+
+
+def test_every_listed_name_exists() -> None:
+    missing = [name for name in bireme.__all__ if not hasattr(bireme, name)]
+    assert not missing
+    assert len(set(bireme.__all__)) == len(bireme.__all__)
+    assert set(bireme.__all__) <= set(dir(bireme))
+
+
+def test_star_import() -> None:
+    scope: dict[str, Any] = {}
+    exec("from bireme import *\nfrom bireme.nn.functional import *", scope)
+    assert scope["nn"] is bireme.nn
+    assert scope["concat"] is bireme.concat
+    assert scope["softmax"] is bireme.nn.functional.softmax
+    assert "Any" not in scope
+
+
+def test_missing_names_are_missing() -> None:
+    assert not hasattr(bireme, "no_such_namespace")
+    with pytest.raises(AttributeError, match="'concatt'; nearest: concat"):
+        bireme.concatt  # type: ignore[attr-defined]
