@@ -120,14 +120,14 @@ def _mixed_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:
             edges.append(f"*e_{name}")
         else:
             lines += [
-                f"        kind = {name}.__class__",
-                "        if kind in _tensors:",
+                f"        _kind = {name}.__class__",
+                "        if _kind in _tensors:",
                 f"            v_{name} = {name}._value",
                 f"            t_{name} = v_{name}.aval",
                 f"            e_{name} = {name}._node",
-                "        elif kind is float:",
+                "        elif _kind is float:",
                 f"            v_{name}, t_{name}, e_{name} = {name}, _FLOAT, None",
-                f"        elif kind is int and -1 << 63 <= {name} < 1 << 63:",
+                f"        elif _kind is int and -1 << 63 <= {name} < 1 << 63:",
                 f"            v_{name}, t_{name}, e_{name} = {name}, _INT, None",
                 f"        elif {name} is None:",
                 f"            v_{name} = t_{name} = e_{name} = None",
