@@ -283,6 +283,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] 
         lambda: paddle.nn.LSTM(3, 4, direction="sideways"), InvalidArgument,
         ("[LSTM]", "'bidirect'", "'sideways'"),
     ),
+    # what Paddle answers with rubbish
+    "kernel-too-large": (
+        lambda: F.conv2d(f(2, 3, 6, 6), f(4, 3, 7, 7)), ShapeMismatch, ("7", "6", "smaller kernel"),
+    ),
+    "argmax-of-nothing": (lambda: paddle.argmax(f(0)), BiremeError, ("[argmax]", "float32[0]")),
+    "mask-dtype": (
+        lambda: paddle.masked_fill(f(3), i(3), 0.0), TypeMismatch, ("[masked_fill]", "int64[3]"),
+    ),
+    "list-index-range": (lambda: f(3, 4)[[0, 7]], IndexError, ("7", "dimension 0", "[-3, 2]")),
+    "pad-pairs": (lambda: F.pad(f(2, 3, 4, 4), [1, 1, 1]), InvalidArgument, ("[pad]", "pairs")),
+    "backward-of-a-constant": (
+        lambda: f(3).sum().backward(), AutogradError, ("stop_gradient=False", "no_grad()"),
+    ),
     # autograd
     "backward-twice": (backward_twice, AutogradError, ("second time", "retain_graph=True")),
     "overwritten": (
