@@ -48,6 +48,8 @@ for reduction in REDUCTIONS:
 case(F + "cross_entropy", T(4, 5), V([[0], [2], [1], [3]], "int64"))
 case(F + "cross_entropy", T(4, 5), V([0, 2, 1, 3], "int32"))
 case(F + "cross_entropy", T(4, 5), SOFT, soft_label=True)
+case(F + "cross_entropy", T(4, 5), T(4, 5, low=0, high=1, grad=False), soft_label=True,
+     _paddle_grad=False)  # fmt: skip
 case(F + "cross_entropy", T(4, 5), SOFT, soft_label=True, reduction="none")
 case(F + "cross_entropy", T(4, 5, low=0.1, high=1), LABELS, use_softmax=False)
 case(F + "cross_entropy", T(2, 5, 3), V([[0, 1, 2], [3, 4, 0]], "int64"), axis=1)
