@@ -10,6 +10,7 @@ A name that Bireme lacks raises at once and names the nearest one that exists.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import sys
@@ -46,23 +47,33 @@ class _Alias(ModuleType):
         if name == "__all__":
             return public_names(target)
         try:
-            return getattr(target, name)
+            found = getattr(target, name)
         except AttributeError:
             if name.startswith("__"):
                 raise
-        submodule = _find(f"{target.__name__}.{name}")
-        if submodule is not None:
-            return submodule
-        raise MissingAttributeError(_missing(f"{self.__name__}.{name}", target)) from None
+            found = _find(f"{target.__name__}.{name}")
+            if found is None:
+                message = _missing(f"{self.__name__}.{name}", target)
+                raise MissingAttributeError(message) from None
+        if isinstance(found, ModuleType) and found.__name__.startswith("bireme."):
+            found = _alias(f"{self.__name__}.{name}", found)  # explains its missing names too
+        if callable(found) or isinstance(found, _Alias):
+            self.__dict__[name] = found  # a training loop does not pass here again
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or isinstance(value, _Alias):
             super().__setattr__(name, value)
         else:  # a script that patches paddle means the real thing
+            self.__dict__.pop(name, None)
             setattr(self.__dict__["_target"], name, value)
 
     def __dir__(self) -> list[str]:
         return public_names(self.__dict__["_target"])
+
+
+# One per module, however it was reached: what a script patches is patched for all.
+_alias = functools.cache(_Alias)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -83,7 +94,7 @@ class _Finder(MetaPathFinder, Loader):
             if not isinstance(target, ModuleType):
                 owner = owner or importlib.import_module("bireme")
                 raise MissingModuleError(_missing(spec.name, owner))
-        return _Alias(spec.name, target)
+        return _alias(spec.name, target)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing to run: the alias is complete when it is made."""

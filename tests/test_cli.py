@@ -67,6 +67,7 @@ def test_run_resolves_paddle_to_bireme(tmp_path):
         ("from paddle.io import DataLoadr", "is not in Bireme; nearest: paddle.io.DataLoader"),
         ("import paddle.nothing.here", "paddle.nothing is not in Bireme"),
         ("paddle.DataLoader", "paddle.DataLoader is not in Bireme"),
+        ("paddle.nn.functional.rellu", "is not in Bireme; nearest: paddle.nn.functional.relu"),
     ],
 )  # fmt: skip
 def test_run_names_what_is_missing(tmp_path, line, message):
@@ -90,6 +91,10 @@ def test_alias_details(tmp_path):
             paddle.my_patch = 3
             import bireme
             assert bireme.my_patch == 3
+            import paddle.nn as nn
+            assert paddle.nn.functional.relu is bireme.nn.functional.relu
+            nn.functional.relu = abs
+            assert paddle.nn.functional.relu is bireme.nn.functional.relu is abs
         import sys
         assert "paddle" not in sys.modules
         sys.modules["paddle"] = sys
