@@ -86,6 +86,7 @@ def _info(options: argparse.Namespace) -> int:
         ("BIREME_MAX_TRACE", str(config.max_trace_ops)),
         ("BIREME_MAX_PROGRAMS", str(config.max_programs)),
         ("BIREME_CHECK_NAN_INF", "1" if config.check_nan_inf else "0"),
+        ("BIREME_FULL_TRACEBACK", os.environ.get("BIREME_FULL_TRACEBACK", "0")),
     ]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
