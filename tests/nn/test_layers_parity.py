@@ -189,3 +189,10 @@ def test_layer(paddle: Any, name: str, options: dict[str, Any], arrays: list[Any
         np.testing.assert_allclose(
             mine.state_dict()[key].numpy(), value.numpy(), rtol=2e-4, atol=2e-5, err_msg=key
         )
+
+
+def test_silu_in_place(paddle: Any) -> None:
+    for module in (paddle, bireme):
+        x = module.to_tensor([1.0, -2.0])
+        module.nn.Silu(inplace=True)(x)
+        np.testing.assert_allclose(x.numpy(), [0.7310586, -0.2384058], rtol=1e-5)
