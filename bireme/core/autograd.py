@@ -59,7 +59,8 @@ class Node:
                     "Use the out-of-place form of that operation, or clone() the tensor first"
                 )
         edges = self.edges
-        if None in edges or None in grads:
+        # (`None in grads` would compare tensors.)
+        if None in edges or (len(grads) > 1 and any(g is None for g in grads)):
             grad_call, needs = _partial_grad_call(call, edges, grads)
         else:  # the usual case: every input wants a gradient and every result has one
             needs = None
@@ -68,7 +69,10 @@ class Node:
                 grad_call, _ = _partial_grad_call(call, edges, grads)
                 call.full_grad = grad_call
         trace = state.trace
-        inputs = (*[None if g is None else g._value for g in grads], *saved)
+        if needs is None and len(grads) == 1:
+            inputs = (grads[0]._value, *saved)  # type: ignore[union-attr]
+        else:
+            inputs = (*[None if g is None else g._value for g in grads], *saved)
         outs = record(grad_call, trace, inputs)
         if create_graph and trace.tape:
             made = _attach_outputs(grad_call, outs, self._second_order_edges(grads), inputs)

@@ -138,8 +138,14 @@ def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
     trace.code += code
     values = trace.values
     slot = len(values)
-    outs = [Value(a, trace, slot + i) for i, a in enumerate(call.outs)]
-    values += outs
+    if call.single:
+        outs = [Value(call.out, trace, slot)]
+        values.append(outs[0])
+    else:
+        outs = []
+        for a in call.outs:
+            outs.append(Value(a, trace, slot + len(outs)))
+        values += outs
     if slot >= trace.limit:
         trace.full()
     return outs

@@ -16,7 +16,7 @@ from bireme.nn import functional as F
 from bireme.static import InputSpec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "jit"))
-from models import SmallCNN, SmallTransformer
+from tests.jit.models import SmallCNN, SmallTransformer
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

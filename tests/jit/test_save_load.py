@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from models import SmallCNN, SmallTransformer
 
 import bireme as paddle
 from bireme import jit, nn
@@ -20,6 +19,7 @@ from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.core.graph_io import GraphFileError
 from bireme.nn import functional as F
 from bireme.static import InputSpec
+from tests.jit.models import SmallCNN, SmallTransformer
 
 LOADER = """
 import sys, numpy as np, bireme as paddle

@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-from models import SmallCNN, SmallTransformer
 
 import bireme as paddle
 from bireme import jit, nn
@@ -14,6 +13,7 @@ from bireme.core import stats
 from bireme.core.errors import CaptureError
 from bireme.nn import functional as F
 from bireme.static import InputSpec
+from tests.jit.models import SmallCNN, SmallTransformer
 
 
 def tensor(*shape: int, needs: bool = False, seed: int = 0):

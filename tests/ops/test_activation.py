@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, both_tiers, check, rand
 
 import bireme
 from bireme.core.errors import BiremeError, InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.random import seed
+from tests.ops.functional_oracle import BF, both_tiers, check, rand
 
 PLAIN = [
     "celu", "elu", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, TIERS, both_tiers, check, rand, randint, tier
 
 import bireme
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.random import seed
 from bireme.nn.functional.flash_attention import flash_attention, flash_attn_unpadded
+from tests.ops.functional_oracle import BF, TIERS, both_tiers, check, rand, randint, tier
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 NAME = "scaled_dot_product_attention"

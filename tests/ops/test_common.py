@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, both_tiers, check, rand, randint, tier
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.stats import statistics
+from tests.ops.functional_oracle import BF, both_tiers, check, rand, randint, tier
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4), (4,), (2, 0, 4)])

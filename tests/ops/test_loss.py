@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, check, rand, randint, tier
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from tests.ops.functional_oracle import BF, check, rand, randint, tier
 
 REDUCTIONS = ("mean", "sum", "none")
 COLD = ("never",)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, PF, TIERS, check, paddle, rand, tier
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from tests.ops.functional_oracle import BF, PF, TIERS, check, paddle, rand, tier
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 COLD = {**CLOSE, "tiers": ("never",)}

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from functional_oracle import BF, check, rand, randint
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch
+from tests.ops.functional_oracle import BF, check, rand, randint
 
 COLD = {"tiers": ("never",)}
 OPTIONS = [

@@ -4,11 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from functional_oracle import TIERS, paddle, rand, tier
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.ops import rnn
+from tests.ops.functional_oracle import TIERS, paddle, rand, tier
 
 STEPS, BATCH, WIDTH, HIDDEN = 5, 3, 4, 6
 GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
