@@ -15,28 +15,35 @@ def main(workloads: list[str], steps: int, update_docs: bool) -> None:
                 figures = peer.ask("record", steps)
         except PeerError as e:
             results[workload] = {"problem": str(e)}
-            rows.append([f"`{workload}`", *["n/a"] * 4])
+            rows.append([f"`{workload}`", *["n/a"] * 6])
             print(f"  {workload}: n/a, {e}", flush=True)
             continue
         results[workload] = figures
         rows.append(
             [
                 f"`{workload}`",
-                str(figures["ops"]),
-                f"{figures['record_us_per_op']:.2f}",
+                str(figures["results"]),
+                f"{figures['record_us_per_result']:.2f}",
+                str(figures["entries"]),
+                f"{figures['record_us_per_entry']:.2f}",
                 f"{figures['record_us']:.0f}",
                 f"{figures['lookup_us']:.0f}",
             ]
         )
     header = [
         "workload",
-        "ops per step",
-        "µs per op",
+        "results per step",
+        "µs per result",
+        "entries",
+        "µs per entry",
         "recording, µs per step",
         "look-up, µs per step",
     ]
     text = (
         "Python's share of a step: recording forward, backward and update, and finding the "
-        "compiled program for the trace. Nothing is executed.\n\n" + report.table(header, rows)
+        "compiled program for the trace; layers' own code included, nothing executed. An entry is one "
+        "recorded call; it may have several results (a gradient has one per input, an optimizer's "
+        "update three per parameter), each of which is an op elsewhere.\n\n"
+        + report.table(header, rows)
     )
     report.publish("record", where, results, text, update_docs)

@@ -53,15 +53,18 @@ class _TimedRunner:
         self.seconds += time.perf_counter() - start
 
 
-def _count_ops(code: list[int]) -> int:
+def _count(code: list[int]) -> tuple[int, int]:
+    """(entries, results) of a trace. A gradient or an update of many parameters is one entry."""
     from bireme.core.aval import Aval
     from bireme.core.op import CALLS
 
-    at = count = 0
+    at = entries = results = 0
     while at < len(code):
-        at += 1 + sum(isinstance(t, Aval) for t in CALLS[code[at]].types)
-        count += 1
-    return count
+        call = CALLS[code[at]]
+        at += 1 + sum(isinstance(t, Aval) for t in call.types)
+        entries += 1
+        results += len(call.outs)
+    return entries, results
 
 
 def measure(trainer: Any, count: int) -> dict[str, float]:
@@ -90,13 +93,16 @@ def measure(trainer: Any, count: int) -> dict[str, float]:
         trace.set_runner(executor.run, executor.run_for_other_thread)
     if executor.program_count() != known:
         raise RuntimeError("the measured steps were not the ones that had been warmed up")
-    ops = sum(map(_count_ops, runner.codes))
+    counts = [_count(code) for code in runner.codes]
+    entries, results = (sum(column) for column in zip(*counts, strict=True))
     record = min(r for r, _ in rows[5:]) * 1e6
     run = min(r for _, r in rows[5:]) * 1e6
     return {
-        "ops": ops,
+        "entries": entries,
+        "results": results,
         "programs": len(runner.codes),
         "record_us": record,
-        "record_us_per_op": record / ops,
+        "record_us_per_entry": record / entries,
+        "record_us_per_result": record / results,
         "lookup_us": run,
     }

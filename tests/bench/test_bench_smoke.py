@@ -46,8 +46,8 @@ def test_recording_cost_is_measured() -> None:
         loss = trainer.step(i)
     trainer.read(loss)
     figures = measure(trainer, 3)
-    assert figures["ops"] > 10
-    assert figures["record_us_per_op"] > 0
+    assert figures["results"] >= figures["entries"] > 10
+    assert figures["record_us_per_entry"] > 0
 
 
 def test_every_workload_has_weights() -> None:
