@@ -66,6 +66,7 @@ def check_workload(name: str, seconds: float) -> dict[str, Any]:
     config.compile_mode = "auto"
     place.set_default_place(gpu)
 
+    executor.clear_programs()
     trainer = bireme_trainer(size, make_weights(size))
     ours = steady(trainer, seconds, lambda loss: loss._array().block_until_ready())
     with stats.count_compiles() as compiles, jax.transfer_guard_device_to_host("disallow"):
