@@ -32,7 +32,7 @@ help:
 
 .venv-bench/.bench: pyproject.toml
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity]' torch
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity]' torch==2.13.0
 	@touch $@
 
 demo: .venv/.demo

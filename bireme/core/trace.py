@@ -139,7 +139,7 @@ def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
     values = trace.values
     slot = len(values)
     if call.single:
-        outs = [Value(call.out, trace, slot)]
+        outs = [Value(call.outs[0], trace, slot)]
         values.append(outs[0])
     else:
         outs = []
