@@ -66,30 +66,30 @@ def _tensor_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:
     key = ", ".join([f"v_{n}.aval" for n in names] + attrs) + ","
     lines = [
         f"    if {tests}:",
-        "        trace = _state.trace",
+        "        _trace = _state.trace",
         *[f"        v_{n} = {n}._value" for n in names],
         "        try:",
-        f"            call = _tables[trace.amp].get(({key}))",
+        f"            _call = _tables[_trace.amp].get(({key}))",
         "        except (KeyError, TypeError):",
-        "            call = None",
-        "        if call is not None and call.single:",
-        *[f"            if v_{n}.trace is not trace: trace.leaf(v_{n})" for n in names],
-        f"            trace.code += (call.id, {', '.join(f'v_{n}.slot' for n in names)})",
-        "            values = trace.values",
-        "            slot = len(values)",
-        "            v_out = _Value(call.out, trace, slot)",
-        "            values.append(v_out)",
-        "            if slot >= trace.limit: trace.full()",
+        "            _call = None",
+        "        if _call is not None and _call.single:",
+        *[f"            if v_{n}.trace is not _trace: _trace.leaf(v_{n})" for n in names],
+        f"            _trace.code += (_call.id, {', '.join(f'v_{n}.slot' for n in names)})",
+        "            _values = _trace.values",
+        "            _slot = len(_values)",
+        "            v_out = _Value(_call.out, _trace, _slot)",
+        "            _values.append(v_out)",
+        "            if _slot >= _trace.limit: _trace.full()",
     ]
     if op.differentiable:
         any_node = " or ".join(f"{n}._node is not None" for n in names)
         edges = "".join(f"{n}._node, " for n in names)
         saved = "".join(_saved_expression(op, s) + ", " for s in op.saves)
         lines += [
-            f"            if trace.tape and call.differentiable and ({any_node}):",
-            f"                node = _Node(call, ({edges}), ({saved}))",
-            "                if call.scalar_out: _prune(node)",
-            "                return _Tensor(v_out, node)",
+            f"            if _trace.tape and _call.differentiable and ({any_node}):",
+            f"                _node = _Node(_call, ({edges}), ({saved}))",
+            "                if _call.scalar_out: _prune(_node)",
+            "                return _Tensor(v_out, _node)",
         ]
     return [*lines, "            return _Tensor(v_out, None)"]
 
@@ -138,13 +138,13 @@ def _mixed_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:
             edges.append(f"e_{name}")
         types.append(f"t_{name}")
     lines += [
-        "        trace = _state.trace",
+        "        _trace = _state.trace",
         "        try:",
-        f"            call = _tables[trace.amp].get(({', '.join(types + attrs)},))",
+        f"            _call = _tables[_trace.amp].get(({', '.join(types + attrs)},))",
         "        except (KeyError, TypeError):",
         "            break",
-        "        if call is None:",
+        "        if _call is None:",
         "            break",
-        f"        return _attach(call, trace, ({', '.join(values)},), ({', '.join(edges)},))",
+        f"        return _attach(_call, _trace, ({', '.join(values)},), ({', '.join(edges)},))",
     ]
     return lines
