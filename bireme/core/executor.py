@@ -94,20 +94,26 @@ def run(trace: Trace) -> None:
             trace.values, trace.leaves = [], []
             return
         program.hits += 1
-        box: list[Any] = []
+        trace.outputs = program.outputs
         try:
-            _execute(program, buffers, leaves, trace, box)
+            _execute(program, buffers, leaves, trace, trace.results)
         finally:
             # Even if Ctrl-C arrives right after the executable returned, its results are
-            # already in `box`: donated inputs are never lost.
-            if box:
-                for slot, buf in zip(program.outputs, box[0], strict=True):
-                    value = values[slot]
-                    value.buf = buf
-                    value.trace = None
-                # Inputs still point at this trace; it must not keep its values alive. After a
-                # failure it does, so that a later read can try again.
-                trace.values, trace.leaves = [], []
+            # already with the trace: donated inputs are never lost.
+            _deliver(trace)
+
+
+def _deliver(trace: Trace) -> None:
+    """Hand the results that came back to their values; interrupted, it can be repeated."""
+    if not trace.results:
+        return
+    for slot, buf in zip(trace.outputs, trace.results[0], strict=True):
+        value = trace.values[slot]
+        value.buf = buf
+        value.trace = None
+    # Inputs still point at this trace; it must not keep its values alive. After a failure it
+    # does, so that a later read can try again.
+    trace.results, trace.values, trace.leaves = [], [], []
 
 
 def _new_program(
@@ -255,6 +261,7 @@ def run_for_other_thread(trace: Trace, value: Value) -> None:
     flush, with the same result.
     """
     with trace.lock:
+        _deliver(trace)  # if its own thread was interrupted while doing so
         if value.buf is not None:
             return
         count = len(trace.values)

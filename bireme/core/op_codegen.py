@@ -74,11 +74,12 @@ def _tensor_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:
         "            _call = None",
         "        if _call is not None and _call.single:",
         *[f"            if v_{n}.trace is not _trace: _trace.leaf(v_{n})" for n in names],
-        f"            _trace.code += (_call.id, {', '.join(f'v_{n}.slot' for n in names)})",
         "            _values = _trace.values",
         "            _slot = len(_values)",
         "            v_out = _Value(_call.out, _trace, _slot)",
-        "            _values.append(v_out)",
+        # No call between these two, so that Ctrl-C cannot come between them (see trace.record).
+        f"            _trace.code += (_call.id, {', '.join(f'v_{n}.slot' for n in names)})",
+        "            _values += (v_out,)",
         "            if _slot >= _trace.limit: _trace.full()",
     ]
     if op.differentiable:

@@ -40,7 +40,10 @@ class Value:
 class Trace:
     """What one thread has recorded since its last flush."""
 
-    __slots__ = ("amp", "code", "floats", "ints", "leaves", "limit", "lock", "tape", "values")
+    __slots__ = (
+        "amp", "code", "floats", "ints", "leaves", "limit", "lock", "outputs", "results", "tape",
+        "values",
+    )  # fmt: skip
 
     def __init__(self, tape: bool = True, amp: Any = None):
         self.code: list[int] = []
@@ -53,6 +56,9 @@ class Trace:
         self.amp = amp
         self.limit = config.trace_limit()
         self.lock = threading.RLock()
+        # Results that came back but were not handed out yet, and the values they belong to.
+        self.results: list[Any] = []
+        self.outputs: list[int] = []
 
     def leaf(self, value: Value) -> int:
         """Make a materialised value an input of this trace; returns its slot."""
@@ -60,9 +66,10 @@ class Trace:
             if value.trace is None:
                 raise RuntimeError("a tensor without contents was used; this is a bug in Bireme")
             materialize(value)
+        slot = -1 - len(self.leaves)
+        self.leaves += (value,)  # not append(): see `record` about Ctrl-C
+        value.slot = slot
         value.trace = self
-        slot = value.slot = -1 - len(self.leaves)
-        self.leaves.append(value)
         return slot
 
     def full(self) -> None:
@@ -125,27 +132,32 @@ def set_runner(run: Callable[[Trace], None], foreign: Callable[[Trace, Value], N
 def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
     """Append `call` on already flattened inputs: Values, Python numbers, or None."""
     code = [call.id]
+    floats: list[float] = []
+    ints: list[int] = []
     for x in inputs:
         kind = x.__class__
         if kind is Value:
             code.append(x.slot if x.trace is trace else trace.leaf(x))
         elif kind is float:
-            trace.floats.append(x)
+            floats.append(x)
         elif kind is int:
-            trace.ints.append(x)
+            ints.append(x)
         elif x is not None:  # a Value that an in-place op has replaced in its tensor
             code.append(x.slot if x.trace is trace else trace.leaf(x))
-    trace.code += code
     values = trace.values
     slot = len(values)
     if call.single:
         outs = [Value(call.outs[0], trace, slot)]
-        values.append(outs[0])
     else:
         outs = []
         for a in call.outs:
             outs.append(Value(a, trace, slot + len(outs)))
-        values += outs
+    # Ctrl-C is raised after calls and at the ends of loops. There are none here: an entry is
+    # recorded whole or not at all.
+    trace.code += code
+    trace.floats += floats
+    trace.ints += ints
+    values += outs
     if slot >= trace.limit:
         trace.full()
     return outs
