@@ -33,23 +33,44 @@ class Block(nn.Layer):
         return self.head(x + self.narrow(F.gelu(self.wide(x))))
 
 
-def make() -> Block:
+class Images(nn.Layer):
+    """Convolution, batch norm over the whole batch, pooling, a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2D(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2D(8)
+        self.head = nn.Linear(8 * 4 * 4, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.conv(x))), 2)
+        return self.head(paddle.flatten(x, 1))
+
+
+def make(kind: type[nn.Layer] = Block):
     rng = np.random.default_rng(0)
-    model = Block()
+    model = kind()
     for p in model.parameters():
         p.set_value((rng.normal(size=p.shape) * 0.2).astype("float32"))
     return model
 
 
-def train(model, place=lambda x: x) -> list[float]:
+def tokens(rng):
+    return rng.integers(0, 40, (16, 6)), rng.integers(0, 40, (16, 6))
+
+
+def images(rng):
+    return rng.normal(size=(16, 3, 8, 8)).astype("float32"), rng.integers(0, 10, (16,))
+
+
+def train(model, place=lambda x: x, data=tokens) -> list[float]:
     rng = np.random.default_rng(1)
     optimizer = paddle.optimizer.AdamW(0.01, parameters=model.parameters())
     losses = []
     for _ in range(STEPS):
-        ids = place(paddle.to_tensor(rng.integers(0, 40, (16, 6))))
-        labels = place(paddle.to_tensor(rng.integers(0, 40, (16, 6))))
-        logits = model(ids)
-        loss = F.cross_entropy(logits.reshape([-1, 40]), labels.reshape([-1]))
+        x, labels = (place(paddle.to_tensor(a)) for a in data(rng))
+        logits = model(x)
+        loss = F.cross_entropy(logits.reshape([-1, logits.shape[-1]]), labels.reshape([-1]))
         loss.backward()
         optimizer.step()
         optimizer.clear_grad()
@@ -84,6 +105,10 @@ def main() -> None:
     assert compiled[0] <= 4, compiled
     assert model.wide.weight.placements == [dist.Replicate(), dist.Shard(1)]
     assert model.wide.weight.process_mesh == MESH
+
+    single_images = train(make(Images), data=images)
+    model = dist.shard_layer(make(Images), MESH)
+    np.testing.assert_allclose(train(model, by_batch, images), single_images, rtol=2e-5)
 
     captured = jit.to_static(dist.shard_layer(make(), MESH, tensor_parallel), full_graph=True)
     np.testing.assert_allclose(train(captured, by_batch), single, rtol=2e-5)
