@@ -13,7 +13,7 @@ def test_demo(tmp_path, capfd, monkeypatch):
     assert "1000 of 1000 predictions identical" in out
     assert "160/160" in err
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "model.pdparams").stat().st_size > 10_000
+    assert (folder / "model.safetensors").stat().st_size > 10_000
 
 
 def test_demo_that_misses_its_aims_says_so(tmp_path, capfd, monkeypatch):

@@ -45,7 +45,7 @@ def run(folder: Path, epochs: int) -> int:
 
     folder.mkdir(parents=True, exist_ok=True)
     _plot(losses, scores, folder / "curve.png")
-    paddle.save(model.state_dict(), folder / "model.pdparams")
+    paddle.save(model.state_dict(), folder / "model.safetensors")
     paddle.save({"images": held_out.images}, folder / "digits.safetensors")
     here = predict(model, held_out.images)
     there = _predict_elsewhere(folder)
@@ -57,7 +57,7 @@ def run(folder: Path, epochs: int) -> int:
         ("accuracy on held-out digits", f"{scores[-1]:.1%} of {len(held_out)}"),
         ("reloaded in a new process", _comparison(here, there, held_out)),
         ("curve", str(folder / "curve.png")),
-        ("model", str(folder / "model.pdparams")),
+        ("model", str(folder / "model.safetensors")),
     ]
     sys.stdout.write("\n" + table("Bireme demo", ("what", "result"), rows) + "\n")
     if not same or scores[-1] < TARGET:

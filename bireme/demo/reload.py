@@ -11,7 +11,7 @@ from bireme.demo.mnist_cnn import DigitNet, predict
 
 def main(folder: Path) -> None:
     model = DigitNet()
-    model.set_state_dict(paddle.load(folder / "model.pdparams"))
+    model.set_state_dict(paddle.load(folder / "model.safetensors"))
     images = paddle.load(folder / "digits.safetensors", return_numpy=True)["images"]
     paddle.save({"scores": predict(model, images)}, folder / "predictions.safetensors")
 
