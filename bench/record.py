@@ -42,7 +42,7 @@ def main(workloads: list[str], steps: int, update_docs: bool) -> None:
     text = (
         "Python's share of a step: recording forward, backward and update, and finding the "
         "compiled program for the trace; the layers' own code is included, nothing is executed. "
-        "An entry is one recorded call. It may have several results (a gradient has one per "
+        "An entry is one recorded op. It may have several results (a gradient has one per "
         "input, an optimizer's update up to three per parameter), each of which is an op "
         "elsewhere.\n\n" + report.table(header, rows)
     )
