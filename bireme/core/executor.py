@@ -96,7 +96,7 @@ def run(trace: Trace) -> None:
         program.hits += 1
         trace.outputs = program.outputs
         try:
-            _execute(program, buffers, leaves, trace, trace.results)
+            _execute(program, buffers, leaves, trace)
         finally:
             # Even if Ctrl-C arrives right after the executable returned, its results are
             # already with the trace: donated inputs are never lost.
@@ -145,13 +145,14 @@ def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _execute(
-    program: Program, buffers: list[Any], leaves: list[Value], trace: Trace, box: list[Any]
-) -> None:
+def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: Trace) -> None:
+    """Run the program; what comes back goes to `trace.results` before anything can interrupt."""
     if program.executable is None:
         _consider_compiling(program)
     if program.executable is None:
-        box.append(run_cold(program.graph, program.nodes, buffers, trace.floats, trace.ints))
+        trace.results.append(
+            run_cold(program.graph, program.nodes, buffers, trace.floats, trace.ints)
+        )
         return
     floats = np.array(trace.floats, np.float64)
     ints = np.array(trace.ints, np.int64)
@@ -163,7 +164,7 @@ def _execute(
             del buf
     arguments = (floats, ints, *buffers)
     try:
-        box.extend(itertools.starmap(program.executable.call, (arguments,)))
+        trace.results.extend(itertools.starmap(program.executable.call, (arguments,)))
     except Exception as e:
         raise _explained(e, program) from e
     program.runs += 1

@@ -99,17 +99,6 @@ def input_names(graph: Graph) -> list[str]:
     return names
 
 
-def ops_of(graph: Graph) -> set[str]:
-    """The names of the ops that a graph uses, also inside gradients."""
-    found = set()
-    for node in graph.nodes:
-        call = node.call
-        while isinstance(call.op, GradOp):
-            call = call.attrs["forward"]
-        found.add(call.op.name)
-    return found
-
-
 def _encode_call(call: Call) -> dict[str, Any]:
     types = [None if t is None else encode_type(t) for t in call.types]
     if isinstance(call.op, GradOp):

@@ -30,12 +30,11 @@ from bireme.core.errors import (
     BiremeError,
     ShapeMismatch,
     TypeMismatch,
-    is_internal,
     not_a_tensor,
     user_line,
 )
 from bireme.core.op_codegen import generate
-from bireme.core.trace import record, state
+from bireme.core.trace import state
 
 CALLS: list[Call] = []  # every Call by its id
 OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to ops by it
@@ -58,7 +57,7 @@ class Call:
     """An op applied to attributes and input types: everything but the values."""
 
     __slots__ = (
-        "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "key", "layout", "op",
+        "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "layout", "op",
         "out", "outs", "saved_at", "saved_for", "scalar_out", "single", "source", "types",
     )  # fmt: skip
 
@@ -526,7 +525,5 @@ __all__ = [
     "Op",
     "broadcast_shapes",
     "invoke",
-    "is_internal",
     "op",
-    "record",
 ]

@@ -19,7 +19,7 @@ from bireme.core import autograd, place, sharding
 from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
 from bireme.core.dtype import DType
-from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, TypeMismatch
+from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.trace import Value, materialize, state
 
@@ -490,4 +490,4 @@ from bireme.core.views import Step  # noqa: E402 (views needs Tensor's module fo
 
 _DETACH = Step(_detach_make, _detach_write)
 
-__all__ = ["CaptureError", "HookHandle", "Parameter", "Size", "Tensor", "constant"]
+__all__ = ["HookHandle", "Parameter", "Size", "Tensor", "constant"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import broadcast_shapes as common_shape
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -528,15 +528,6 @@ atleast_2d = _at_least(2, lambda shape: (1, 1) if not shape else (1, *shape))
 atleast_3d = _at_least(
     3, lambda shape: (1, 1, 1) if not shape else (1, *shape, 1) if len(shape) == 1 else (*shape, 1)
 )
-
-
-def check_tensors(xs: Any, name: str) -> Any:
-    """`xs` if it is a list of tensors."""
-    if not isinstance(xs, list | tuple) or not xs:
-        raise TypeMismatch(
-            f"[{name}] takes a list or tuple of at least one tensor. Received: {type(xs).__name__}"
-        )
-    return xs
 
 
 __all__ = [

@@ -9,7 +9,6 @@ import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.core import jax_door
-from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 
 _LOW_PRECISION = {dt.float16.numpy, dt.bfloat16.numpy}
@@ -89,11 +88,6 @@ def ints(function: str, what: str, value: Any, n: int) -> tuple[int, ...]:
     )
 
 
-def float_scalar(value: Any) -> float:
-    """A number, or a tensor with one element, as a Python float."""
-    return value if value.__class__ is float else float(value)
-
-
 def reduce_loss(xp: Any, loss: Any, reduction: str) -> Any:
     if reduction == "mean":
         return xp.mean(loss)
@@ -112,10 +106,6 @@ def spread_loss_grad(xp: Any, grad: Any, shape: tuple[Any, ...], reduction: str)
     if count.__class__ is int:
         return grad / max(count, 1)
     return grad / xp.asarray(count).astype(grad.dtype)
-
-
-def infer_loss(x: Aval, reduction: str) -> Aval:
-    return x if reduction == "none" else aval((), x.dtype)
 
 
 def scatter_add(xp: Any, into: Any, index: Any, values: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -117,10 +118,52 @@ class _Conv(Layer):
         return f"{text}, data_format={self._data_format}"
 
 
-class Conv1D(_Conv):
+class _PlainConv(_Conv):
+    """A convolution; subclasses say which function and how many dimensions."""
+
+    _function: Callable[..., Tensor]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._pad_first:
+            x = F.pad(x, self._pad_first, mode=self._padding_mode, data_format=self._data_format)
+        return self._function(
+            x,
+            self.weight,
+            self.bias,
+            self._stride,
+            self._op_padding,
+            self._dilation,
+            self._groups,
+            self._data_format,
+        )
+
+
+class _TransposedConv(_Conv):
+    """A transposed convolution, likewise."""
+
+    _function: Callable[..., Tensor]
+
+    def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
+        return self._function(
+            x,
+            self.weight,
+            bias=self.bias,
+            stride=self._stride,
+            padding=self._padding,
+            # A wanted size says how much to pad; both at once would contradict each other.
+            output_padding=self.output_padding if output_size is None else 0,
+            groups=self._groups,
+            dilation=self._dilation,
+            output_size=output_size,
+            data_format=self._data_format,
+        )
+
+
+class Conv1D(_PlainConv):
     """Convolution over sequences."""
 
     _dims = 1
+    _function = staticmethod(F.conv1d)
 
     def __init__(
         self,
@@ -156,25 +199,12 @@ class Conv1D(_Conv):
             dtype=dtype,
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self._pad_first:
-            x = F.pad(x, self._pad_first, mode=self._padding_mode, data_format=self._data_format)
-        return F.conv1d(
-            x,
-            self.weight,
-            self.bias,
-            self._stride,
-            self._op_padding,
-            self._dilation,
-            self._groups,
-            self._data_format,
-        )
 
-
-class Conv2D(_Conv):
+class Conv2D(_PlainConv):
     """Convolution over images."""
 
     _dims = 2
+    _function = staticmethod(F.conv2d)
 
     def __init__(
         self,
@@ -210,25 +240,12 @@ class Conv2D(_Conv):
             dtype=dtype,
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self._pad_first:
-            x = F.pad(x, self._pad_first, mode=self._padding_mode, data_format=self._data_format)
-        return F.conv2d(
-            x,
-            self.weight,
-            self.bias,
-            self._stride,
-            self._op_padding,
-            self._dilation,
-            self._groups,
-            self._data_format,
-        )
 
-
-class Conv3D(_Conv):
+class Conv3D(_PlainConv):
     """Convolution over volumes."""
 
     _dims = 3
+    _function = staticmethod(F.conv3d)
 
     def __init__(
         self,
@@ -264,25 +281,12 @@ class Conv3D(_Conv):
             dtype=dtype,
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self._pad_first:
-            x = F.pad(x, self._pad_first, mode=self._padding_mode, data_format=self._data_format)
-        return F.conv3d(
-            x,
-            self.weight,
-            self.bias,
-            self._stride,
-            self._op_padding,
-            self._dilation,
-            self._groups,
-            self._data_format,
-        )
 
-
-class Conv1DTranspose(_Conv):
+class Conv1DTranspose(_TransposedConv):
     """Transposed convolution over sequences."""
 
     _dims = 1
+    _function = staticmethod(F.conv1d_transpose)
     _transposed = True
 
     def __init__(
@@ -313,26 +317,12 @@ class Conv1DTranspose(_Conv):
             output_padding=output_padding,
         )
 
-    def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
-        return F.conv1d_transpose(
-            x,
-            self.weight,
-            bias=self.bias,
-            stride=self._stride,
-            padding=self._padding,
-            # A wanted size says how much to pad; both at once would contradict each other.
-            output_padding=self.output_padding if output_size is None else 0,
-            groups=self._groups,
-            dilation=self._dilation,
-            output_size=output_size,
-            data_format=self._data_format,
-        )
 
-
-class Conv2DTranspose(_Conv):
+class Conv2DTranspose(_TransposedConv):
     """Transposed convolution over images."""
 
     _dims = 2
+    _function = staticmethod(F.conv2d_transpose)
     _transposed = True
 
     def __init__(
@@ -363,26 +353,12 @@ class Conv2DTranspose(_Conv):
             output_padding=output_padding,
         )
 
-    def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
-        return F.conv2d_transpose(
-            x,
-            self.weight,
-            bias=self.bias,
-            stride=self._stride,
-            padding=self._padding,
-            # A wanted size says how much to pad; both at once would contradict each other.
-            output_padding=self.output_padding if output_size is None else 0,
-            groups=self._groups,
-            dilation=self._dilation,
-            output_size=output_size,
-            data_format=self._data_format,
-        )
 
-
-class Conv3DTranspose(_Conv):
+class Conv3DTranspose(_TransposedConv):
     """Transposed convolution over volumes."""
 
     _dims = 3
+    _function = staticmethod(F.conv3d_transpose)
     _transposed = True
 
     def __init__(
@@ -411,21 +387,6 @@ class Conv3DTranspose(_Conv):
             bias_attr,
             data_format,
             output_padding=output_padding,
-        )
-
-    def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
-        return F.conv3d_transpose(
-            x,
-            self.weight,
-            bias=self.bias,
-            stride=self._stride,
-            padding=self._padding,
-            # A wanted size says how much to pad; both at once would contradict each other.
-            output_padding=self.output_padding if output_size is None else 0,
-            groups=self._groups,
-            dilation=self._dilation,
-            output_size=output_size,
-            data_format=self._data_format,
         )
 
 
