@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import OrderedDict
 from concurrent.futures import Future
 from sys import getrefcount
 from typing import Any
@@ -29,7 +28,7 @@ class Program:
 
     __slots__ = (
         "donated", "executable", "failed", "future", "graph", "hits", "nodes", "outputs",
-        "runs", "shardings", "size",
+        "runs", "shardings", "size", "used",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +41,7 @@ class Program:
         self.donated = donated
         self.shardings = shardings
         self.hits = 0
+        self.used = 0  # when it last ran, by the count of all runs
         self.runs = 0  # of the executable
         self.executable: Any = None
         self.future: Future[Any] | None = None
@@ -52,7 +52,8 @@ class Program:
 # the heap goes back to the system.
 _SETTLED, _LARGE = 3, 32
 
-_programs: OrderedDict[Any, Program] = OrderedDict()
+_programs: dict[Any, Program] = {}
+_clock = itertools.count(1)
 _programs_lock = threading.Lock()
 
 
@@ -94,6 +95,7 @@ def run(trace: Trace) -> None:
             trace.values, trace.leaves = [], []
             return
         program.hits += 1
+        program.used = next(_clock)
         trace.outputs = program.outputs
         try:
             _execute(program, buffers, leaves, trace)
@@ -124,9 +126,11 @@ def _new_program(
     graph = Graph.from_code(trace.code, inputs, outputs)
     program = Program(graph, _donations(graph, free), placed)
     with _programs_lock:
+        while len(_programs) >= config.max_programs:
+            # The one unused for longest, never the step of the loop that is running. Looking
+            # for it here costs a hit nothing.
+            del _programs[min(_programs, key=lambda k: _programs[k].used)]
         _programs[key] = program
-        while len(_programs) > config.max_programs:
-            _programs.popitem(last=False)
     return program
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import bireme as paddle
 from bireme import nn
-from bireme.core import config, stats
+from bireme.core import config, executor, stats
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +95,22 @@ def test_a_line_that_keeps_recompiling_warns_once():
     with pytest.warns(stats.RecompileWarning, match="different programs") as caught:
         many()
     assert len(caught) == 1
+
+
+def test_a_full_cache_keeps_the_program_that_is_in_use(monkeypatch):
+    executor.clear_programs()
+    monkeypatch.setattr(config, "max_programs", 4)
+
+    def step() -> float:
+        x = paddle.ones([3, 7])
+        for _ in range(20):
+            x = x * 2 + 1
+        return x.sum().item()
+
+    step(), step()
+    with stats.count_compiles() as compiles:
+        for n in range(2, 12):  # each a new program, read once
+            (paddle.ones([n]) + 1).numpy()
+            step()
+    assert compiles == [0]
+    assert executor.program_count() <= 4
