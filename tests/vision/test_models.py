@@ -11,6 +11,7 @@ import bireme
 from bireme.core.errors import BiremeError
 from bireme.vision import models
 
+# One of each family in the plain suite; every name that is public in the slow one.
 SMALL = [
     ("LeNet", {}, (1, 28, 28)),
     ("resnet18", {"num_classes": 10}, (3, 40, 40)),
@@ -19,13 +20,24 @@ SMALL = [
     ("mobilenet_v1", {"scale": 0.25, "num_classes": 10}, (3, 32, 32)),
     ("mobilenet_v2", {"scale": 0.5, "num_classes": 10}, (3, 32, 32)),
     ("mobilenet_v3_small", {"scale": 0.5, "num_classes": 10}, (3, 32, 32)),
+    ("alexnet", {"num_classes": -1}, (3, 64, 64)),
+    ("densenet121", {"num_classes": 10, "dropout": 0.1}, (3, 32, 32)),
+    ("googlenet", {"num_classes": -1}, (3, 95, 95)),
+    ("squeezenet1_0", {"num_classes": 10}, (3, 64, 64)),
+    ("squeezenet1_1", {"num_classes": 10, "with_pool": False}, (3, 64, 64)),
+    ("shufflenet_v2_x0_25", {"num_classes": 10}, (3, 32, 32)),
+    ("shufflenet_v2_swish", {"num_classes": -1, "with_pool": False}, (3, 32, 32)),
 ]
+SIZES = {"alexnet": 224, "googlenet": 224, "inception_v3": 96, "squeezenet1_0": 64}
 LARGE = [
-    ("resnext50_32x4d", {}, (3, 32, 32)),
-    ("wide_resnet50_2", {}, (3, 32, 32)),
     ("vgg11", {"batch_norm": True, "num_classes": 10}, (3, 32, 32)),
     ("mobilenet_v3_large", {"scale": 0.75}, (3, 32, 32)),
-    ("resnet101", {}, (3, 32, 32)),
+    ("inception_v3", {"num_classes": -1, "with_pool": False}, (3, 80, 80)),
+    *[
+        (name, {}, (3, SIZES.get(name, 32), SIZES.get(name, 32)))
+        for name in models.__all__
+        if name[0].islower()
+    ],
 ]
 
 
@@ -46,23 +58,130 @@ def lively_weights(real):
     return weights
 
 
+def outputs_of(model, x):
+    out = model(x)
+    return out if isinstance(out, list | tuple) else (out,)
+
+
+def assert_near(found, expected, tolerance=1e-4):
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(
+        found, expected, rtol=tolerance, atol=tolerance * max(np.abs(expected).max(), 1e-6)
+    )
+
+
+def twins(paddle, name, options):
+    """Paddle's network and ours with the same weights."""
+    real, ours = getattr(paddle.vision.models, name)(**options), getattr(models, name)(**options)
+    weights = lively_weights(real)
+    assert list(ours.state_dict()) == list(weights)
+    real.set_state_dict(weights)
+    ours.set_state_dict(weights)
+    return real, ours
+
+
 @pytest.mark.parametrize(
     ("name", "options", "size"),
     [*SMALL, *[pytest.param(*case, marks=pytest.mark.slow) for case in LARGE]],
 )
 def test_weights_are_interchangeable_with_paddles(paddle, monkeypatch, name, options, size):
     monkeypatch.setattr("bireme.core.config.compile_mode", "never")
-    real, ours = getattr(paddle.vision.models, name)(**options), getattr(models, name)(**options)
-    weights = lively_weights(real)
-    assert list(ours.state_dict()) == list(weights)
-    real.set_state_dict(weights)
-    ours.set_state_dict(weights)
+    real, ours = twins(paddle, name, options)
     real.eval()
     ours.eval()
     x = np.random.default_rng(1).normal(size=(2, *size)).astype("float32")
-    expected = real(paddle.to_tensor(x)).numpy()
-    found = ours(bireme.to_tensor(x)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    expected = outputs_of(real, paddle.to_tensor(x))
+    found = outputs_of(ours, bireme.to_tensor(x))
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert_near(mine.numpy(), theirs.numpy())
+
+
+TRAINED = [
+    ("LeNet", {}, (1, 28, 28)),
+    ("mobilenet_v3_small", {"scale": 0.35, "num_classes": 5}, (3, 64, 64)),
+    ("shufflenet_v2_x0_25", {"num_classes": 5}, (3, 64, 64)),
+]
+TRAINED_LARGE = [
+    (name, {}, (3, SIZES.get(name, 64), SIZES.get(name, 64)))
+    for name in (
+        "resnet18",
+        "resnet50",
+        "resnext50_32x4d",
+        "wide_resnet50_2",
+        "vgg11",
+        "mobilenet_v1",
+        "mobilenet_v2",
+        "mobilenet_v3_large",
+        "alexnet",
+        "densenet121",
+        "inception_v3",
+        "squeezenet1_0",
+        "googlenet",
+        "shufflenet_v2_x1_0",
+    )
+]
+
+
+@pytest.mark.filterwarnings("ignore:When training, we now always track")  # Paddle's batch norm
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [*TRAINED, *[pytest.param(*case, marks=pytest.mark.slow) for case in TRAINED_LARGE]],
+)
+def test_a_training_step_is_paddles(paddle, monkeypatch, name, options, size):
+    """Outputs in training mode, then gradients, statistics and weights after one step."""
+    monkeypatch.setattr("bireme.core.config.compile_mode", "never")
+    real, ours = twins(paddle, name, options)
+    x = np.random.default_rng(1).normal(size=(4, *size)).astype("float32")
+    for module, net in ((paddle, real), (bireme, ours)):
+        net.train()
+        for layer in net.sublayers():  # random: the two generators differ
+            if isinstance(layer, module.nn.Dropout):
+                layer.p = 0.0
+    before = {k: v.numpy() for k, v in ours.state_dict().items()}
+    results = []
+    for module, net in ((paddle, real), (bireme, ours)):
+        sgd = module.optimizer.SGD(0.01, parameters=net.parameters())
+        out = outputs_of(net, module.to_tensor(x))
+        loss = sum((o * o).mean() for o in out)
+        loss.backward()
+        sgd.step()
+        sgd.clear_grad()
+        results.append(([o.numpy() for o in out], net.state_dict()))
+    (expected, theirs), (found, mine) = results
+    for a, b in zip(found, expected, strict=True):
+        assert_near(a, b, 1e-3)
+    # Batch norm over few values magnifies rounding: the whole update is compared, not each weight.
+    total = difference = 0.0
+    for key, start in before.items():
+        change, wanted = mine[key].numpy() - start, theirs[key].numpy() - start
+        total += float((wanted.astype("float64") ** 2).sum())
+        difference += float(((change - wanted).astype("float64") ** 2).sum())
+    assert total > 0
+    assert difference < 1e-4 * total  # 1 % of the update's length
+
+
+def test_steps_of_mobilenet_v3_compile_once(monkeypatch):
+    """Nothing in the network changes the recorded program from step to step."""
+    monkeypatch.setattr("bireme.core.config.compile_mode", "always")
+    model = models.mobilenet_v3_small(scale=0.35, num_classes=3)
+    momentum = bireme.optimizer.Momentum(0.01, parameters=model.parameters())
+    rng = np.random.default_rng(0)
+
+    def step():
+        x = bireme.to_tensor(rng.normal(size=(2, 3, 32, 32)).astype("float32"))
+        loss = bireme.nn.functional.cross_entropy(model(x), bireme.to_tensor([0, 1]))
+        loss.backward()
+        momentum.step()
+        momentum.clear_grad()
+        return float(loss)
+
+    step()
+    step()
+    with bireme.profiler.count_compiles() as counted:
+        for _ in range(10):
+            step()
+    assert counted == [0]
 
 
 FUNCTIONS = [n for n in models.__all__ if inspect.isfunction(getattr(models, n))]
@@ -94,5 +213,13 @@ def test_pretrained(tmp_path):
         models.resnet18(pretrained=True)
     with pytest.raises(BiremeError, match="depth must be one of"):
         models.ResNet(models.resnet.BottleneckBlock, 77)
+    for wrong in (
+        lambda: models.DenseNet(122),
+        lambda: models.SqueezeNet("1.2"),
+        lambda: models.ShuffleNetV2(0.7),
+        lambda: models.ShuffleNetV2(act="gelu"),
+    ):
+        with pytest.raises(BiremeError, match="must be"):
+            wrong()
     with pytest.raises(BiremeError, match="depth 50 and more"):
         models.resnet18(groups=2)

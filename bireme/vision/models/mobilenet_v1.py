@@ -6,7 +6,8 @@ from typing import Any
 
 import bireme
 from bireme import nn
-from bireme.vision.models.parts import ConvNormActivation, with_weights
+from bireme.vision.blocks import ConvNormActivation
+from bireme.vision.models.parts import with_weights
 
 # name, input width, output width, stride
 _BLOCKS = (

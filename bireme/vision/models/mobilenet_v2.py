@@ -6,7 +6,8 @@ from typing import Any
 
 import bireme
 from bireme import nn
-from bireme.vision.models.parts import ConvNormActivation, make_divisible, with_weights
+from bireme.vision.blocks import ConvNormActivation
+from bireme.vision.models.parts import make_divisible, with_weights
 
 # expansion, width, blocks, stride of the first block
 _STAGES = (

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import bireme
 from bireme import nn
-from bireme.vision.models.parts import ConvNormActivation, make_divisible, with_weights
+from bireme.vision.blocks import ConvNormActivation
+from bireme.vision.models.parts import make_divisible, with_weights
 
 
 class Block(NamedTuple):
@@ -58,6 +59,7 @@ _LARGE = (
     Block(160, 5, 960, 160, True, True, 1),
 )
 _norm = partial(nn.BatchNorm2D, epsilon=0.001, momentum=0.99)
+_conv = partial(ConvNormActivation, norm_layer=_norm)
 
 
 class SqueezeExcitation(nn.Layer):
@@ -87,13 +89,13 @@ class InvertedResidual(nn.Layer):
         self.use_se = block.squeeze
         self.use_res_connect = block.stride == 1 and block.inputs == block.outputs
         if self.expand:
-            self.expand_conv = ConvNormActivation(block.inputs, wide, 1, 1, 1, _norm, activation)
-        self.bottleneck_conv = ConvNormActivation(
-            wide, wide, block.kernel, block.stride, wide, _norm, activation
+            self.expand_conv = _conv(block.inputs, wide, 1, activation_layer=activation)
+        self.bottleneck_conv = _conv(
+            wide, wide, block.kernel, block.stride, groups=wide, activation_layer=activation
         )
         if self.use_se:
             self.mid_se = SqueezeExcitation(wide, make_divisible(wide // 4))
-        self.linear_conv = ConvNormActivation(wide, block.outputs, 1, 1, 1, _norm, None)
+        self.linear_conv = _conv(wide, block.outputs, 1, activation_layer=None)
 
     def forward(self, x: bireme.Tensor) -> bireme.Tensor:
         out = self.expand_conv(x) if self.expand else x
@@ -121,9 +123,9 @@ class MobileNetV3(nn.Layer):
         self.num_classes = num_classes
         self.with_pool = with_pool
         last_in = config[-1].inputs
-        self.conv = ConvNormActivation(3, config[0].inputs, 3, 2, 1, _norm, nn.Hardswish)
+        self.conv = _conv(3, config[0].inputs, 3, 2, activation_layer=nn.Hardswish)
         self.blocks = nn.Sequential(*[InvertedResidual(b) for b in config])
-        self.lastconv = ConvNormActivation(last_in, last_in * 6, 1, 1, 1, _norm, nn.Hardswish)
+        self.lastconv = _conv(last_in, last_in * 6, 1, activation_layer=nn.Hardswish)
         if with_pool:
             self.avgpool = nn.AdaptiveAvgPool2D(1)
         if num_classes > 0:

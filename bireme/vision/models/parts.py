@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bireme import nn
 from bireme.core.errors import InvalidArgument
 from bireme.io.serialization import load
+from bireme.nn.attributes import ParamAttr
+from bireme.vision.blocks import ConvNormActivation
 
 Net = TypeVar("Net", bound=nn.Layer)
-
-
-class ConvNormActivation(nn.Sequential):
-    """Convolution without bias, normalisation, activation; sizes stay as they are by default."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int = 3,
-        stride: int = 1,
-        groups: int = 1,
-        norm_layer: Callable[[int], nn.Layer] = nn.BatchNorm2D,
-        activation_layer: Callable[[], nn.Layer] | None = nn.ReLU,
-    ):
-        layers = [
-            nn.Conv2D(
-                in_channels,
-                out_channels,
-                kernel_size,
-                stride,
-                padding=(kernel_size - 1) // 2,
-                groups=groups,
-                bias_attr=False,
-            ),
-            norm_layer(out_channels),
-        ]
-        if activation_layer is not None:
-            layers.append(activation_layer())
-        super().__init__(*layers)
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:
@@ -59,3 +31,20 @@ def with_weights(model: Net, pretrained: Any) -> Net:
             "a file with weights instead. Received: pretrained=True"
         )
     return model
+
+
+def uniform(bound: float) -> ParamAttr:
+    """A parameter drawn evenly from [-bound, bound]."""
+    return ParamAttr(initializer=nn.initializer.Uniform(-bound, bound))
+
+
+def fan_in_uniform(fan_in: int) -> ParamAttr:
+    """A parameter drawn evenly from [-1, 1] / sqrt(fan_in)."""
+    return uniform(1.0 / math.sqrt(fan_in))
+
+
+def conv_norm_act(
+    in_channels: int, out_channels: int, kernel: Any, padding: Any = 0, stride: int = 1
+) -> ConvNormActivation:
+    """Convolution without bias, batch norm, ReLU, with explicit padding."""
+    return ConvNormActivation(in_channels, out_channels, kernel, stride, padding)
