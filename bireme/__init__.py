@@ -51,8 +51,9 @@ half, float, double, cfloat, cdouble = float16, float32, float64, complex64, com
 
 # Namespaces, and names out of them, are imported on first use: `import bireme` stays quick.
 _LAZY = {
-    "amp", "autograd", "device", "distributed", "io", "jit", "linalg", "metric", "nn", "onnx",
-    "optimizer", "profiler", "regularizer", "static", "vision",
+    "amp", "autograd", "device", "distributed", "fft", "io", "jit", "linalg", "metric", "nn",
+    "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
+    "distribution",
 }  # fmt: skip
 _LAZY_NAMES = {
     name: module

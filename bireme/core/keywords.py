@@ -11,6 +11,7 @@ tensor here: they use it as one, and what fails is explained. Trying costs nothi
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -198,6 +199,12 @@ def shim(
             raise _explained(e, function, args, kwargs) from None
         return result if into is None else _put(into, result, function.__name__)
 
+    if out:  # so that help() and other readers of signatures know of it
+        known = inspect.signature(function)
+        extra = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+        parameters = [*known.parameters.values()]
+        parameters.insert(sum(p.kind is not extra.kind for p in parameters), extra)
+        call.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call
 
 
