@@ -149,6 +149,42 @@ class CaptureTrace(Trace):
         call = _detach.op.resolve((Tensor(value, None),), {}, None)
         return record(call, self, (value,))[0]
 
+    def graph(self, outputs: list[int]) -> Graph:
+        """What was recorded so far, with its numbers and random keys."""
+        graph = Graph.from_code(self.code, [v.aval for v in self.leaves], outputs)
+        tape_at = self._tape_at()
+        position = 0
+        for node in graph.nodes:
+            node.tape = tape_at(position)
+            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
+        marked = range(_KEY_MARK, _KEY_MARK + 2 * len(self.generators))
+        for i, number in enumerate(self.floats):
+            graph.numbers[Number("float", i)] = number
+        for i, number in enumerate(self.ints):
+            if number not in marked:
+                if _KEY_MARK <= number < _KEY_MARK + _KEY_SPAN:
+                    raise CaptureError(
+                        f"{self.label} computes with the numbers of a random key; a captured "
+                        "graph draws them afresh in every call and can only pass them on"
+                    )
+                graph.numbers[Number("int", i)] = number
+            else:
+                graph.keys[Number("int", i)] = number - _KEY_MARK
+        return graph
+
+    def _tape_at(self) -> Callable[[int], bool]:
+        spans = self.spans
+
+        def tape_at(position: int) -> bool:
+            on = spans[0][1]
+            for start, value in spans:
+                if start > position:
+                    break
+                on = value
+            return on
+
+        return tape_at
+
     def restore(self) -> None:
         """Give outer tensors their contents back, as if nothing had been recorded."""
         for value, trace, slot in self.borrowed:
@@ -173,7 +209,7 @@ def recording_into(trace: CaptureTrace) -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    return state.trace.__class__ is CaptureTrace
+    return isinstance(state.trace, CaptureTrace)
 
 
 @dataclass
@@ -370,40 +406,7 @@ class _Finisher:
         return len(whole.nodes)
 
     def _graph(self, outputs: list[int]) -> Graph:
-        trace = self.trace
-        graph = Graph.from_code(trace.code, [v.aval for v in trace.leaves], outputs)
-        tape_at = self._tape_at()
-        position = 0
-        for node in graph.nodes:
-            node.tape = tape_at(position)
-            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
-        marked = range(_KEY_MARK, _KEY_MARK + 2 * len(trace.generators))
-        for i, number in enumerate(trace.floats):
-            graph.numbers[Number("float", i)] = number
-        for i, number in enumerate(trace.ints):
-            if number not in marked:
-                if _KEY_MARK <= number < _KEY_MARK + _KEY_SPAN:
-                    raise CaptureError(
-                        f"{trace.label} computes with the numbers of a random key; a captured "
-                        "graph draws them afresh in every call and can only pass them on"
-                    )
-                graph.numbers[Number("int", i)] = number
-            else:
-                graph.keys[Number("int", i)] = number - _KEY_MARK
-        return graph
-
-    def _tape_at(self) -> Callable[[int], bool]:
-        spans = self.trace.spans
-
-        def tape_at(position: int) -> bool:
-            on = spans[0][1]
-            for start, value in spans:
-                if start > position:
-                    break
-                on = value
-            return on
-
-        return tape_at
+        return self.trace.graph(outputs)
 
     def _contents(self, value: Value) -> np.ndarray:
         if value.buf is None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.aval import aval_of
+from bireme.core.aval import aval
 from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.states import new_state
 from bireme.core.tensor import Parameter
-from bireme.core.trace import Value
+from bireme.core.trace import Value, state
 from bireme.nn import naming
 from bireme.nn.attributes import as_param_attr
 
@@ -64,12 +65,19 @@ def make_parameter(
     if owner is None and name is None and settings.name is None:
         owner = naming.generate("create_parameter")
     full_name = settings.name or name or naming.generate(f"{owner}.{'b' if is_bias else 'w'}")
-    array = np.ascontiguousarray(chosen.make(dims, kind)).reshape(dims)
-    param: Any = Parameter(Value(aval_of(array), None, 0, array), settings.trainable, full_name)
-    param.optimize_attr = {"learning_rate": settings.learning_rate}
-    param.regularizer = settings.regularizer
-    param.need_clip = settings.need_clip
-    param.do_model_average = settings.do_model_average
+
+    def make() -> np.ndarray:
+        return np.ascontiguousarray(chosen.make(dims, kind)).reshape(dims)
+
+    def build(value: Value) -> Any:
+        param: Any = Parameter(value, settings.trainable, full_name)
+        param.optimize_attr = {"learning_rate": settings.learning_rate}
+        param.regularizer = settings.regularizer
+        param.need_clip = settings.need_clip
+        param.do_model_average = settings.do_model_average
+        return param
+
+    param = new_state(state.trace, full_name, aval(dims, kind), make, build)
     if place is not None:
         from bireme.core.place import as_place
         from bireme.nn.layer.conversion import convert

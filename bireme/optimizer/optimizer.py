@@ -11,10 +11,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from bireme.core import trace
+from bireme.core import states, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import Op
 from bireme.core.tensor import Tensor
+from bireme.nn import naming
 from bireme.nn.clip import ClipGradBase
 from bireme.optimizer.schedule import LRScheduler
 from bireme.optimizer.slots import Clocks, Slot, Slots
@@ -56,10 +57,12 @@ class Optimizer:
         self.regularization = _as_regularizer(weight_decay, type(self).__name__)
         self._defaults = {**(defaults or {}), "grad_clip": grad_clip, "weight_decay": weight_decay}
         self._parameter_list = _checked_parameters(parameters)
+        self._takes_all = parameters is None  # of the program that is being written
         self._groups = self._make_groups()
         self._state = Slots(self._slots, self._wide_slots, bool(multi_precision))
         self._clocks = Clocks(self._clock, self._state)
         self._skip: Tensor | None = None
+        self._rate_var: str | None = None
 
     @property
     def _multi_precision(self) -> bool:
@@ -124,6 +127,15 @@ class Optimizer:
             return float(rate())
         return float(rate)
 
+    def _rate(self) -> Any:
+        """The learning rate as an update takes it: a number, or what a program reads per run."""
+        return states.each_run(trace.state.trace, self._rate_name(), self.get_lr)
+
+    def _rate_name(self) -> str:
+        if self._rate_var is None:
+            self._rate_var = naming.generate("learning_rate")
+        return self._rate_var
+
     def set_lr(self, value: float) -> None:
         """Use another constant learning rate from now on."""
         if not isinstance(value, int | float):
@@ -147,7 +159,7 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        rate = self.get_lr()
+        rate = self._rate()
         for group in self._groups:
             pairs = group.pairs()
             if pairs:
@@ -228,17 +240,27 @@ class Optimizer:
         callbacks: Any = None,
     ) -> list[tuple[Any, Tensor]]:
         """The (parameter, gradient) pairs that `loss.backward()` has left."""
-        chosen = self._all_parameters() if parameters is None else list(parameters)
-        excluded = {id(p) for p in no_grad_set or ()}
+        chosen = self._chosen(parameters)
+        excluded = {p if isinstance(p, str) else p.name for p in no_grad_set or ()}
+        states.differentiate(trace.state.trace, loss, chosen, no_grad_set or ())
         return [
             (p, p.grad)
             for p in chosen
-            if p._node is not None and p.grad is not None and id(p) not in excluded
+            if p._node is not None and p.grad is not None and p.name not in excluded
         ]
+
+    def _chosen(self, parameters: Any) -> list[Any]:
+        """The parameters to update; without any of its own, those of the program."""
+        if self._takes_all:
+            first = self._groups[0].params
+            have = {id(p) for p in first}
+            first += [p for p in states.parameters(trace.state.trace) or () if id(p) not in have]
+        return self._all_parameters() if parameters is None else list(parameters)
 
     def apply_gradients(self, params_grads: list[tuple[Any, Tensor]]) -> list[Any]:
         """Update with the given gradients."""
-        rate = self.get_lr()
+        self._chosen(None)
+        rate = self._rate()
         given = {id(p): g for p, g in params_grads}
         for group in self._groups:
             pairs = [(p, given[id(p)]) for p in group.params if given.get(id(p)) is not None]
@@ -361,6 +383,8 @@ def _checked_clip(clip: Any) -> Any:
 
 def _checked_parameters(parameters: Any) -> list[Any]:
     if parameters is None:
+        if states.parameters(trace.state.trace) is not None:
+            return []
         raise MissingParameters("an optimizer needs parameters: pass parameters=model.parameters()")
     if isinstance(parameters, Tensor):
         raise TypeMismatch("parameters must be a list of tensors. Received: a single Tensor")

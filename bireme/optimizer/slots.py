@@ -81,6 +81,7 @@ class Slots:
             array = np.full(shape, fill, dtype.numpy) if fill else np.zeros(shape, dtype.numpy)
         made = constant(array)
         made.name = self.name_of(param, kind.name)
+        made.persistable = True
         return made
 
     def name_of(self, param: Any, kind: str) -> str:
@@ -188,7 +189,10 @@ class Clocks:
             tensors = []
             for slot, time in zip(self.kinds, times, strict=True):
                 dtype = dt.as_dtype(slot.dtype) if slot.dtype else kind
-                tensors.append(constant(np.full((1,), time, dtype.numpy)))
+                made = constant(np.full((1,), time, dtype.numpy))
+                made.name = self._slots.name_of(members[0], slot.name)
+                made.persistable = True
+                tensors.append(made)
             clock = Clock(tensors, len(members))
             self._of.update({id(p): clock for p in members})
 

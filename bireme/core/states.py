@@ -1,0 +1,48 @@
+"""What a recorder may do in its own way besides recording: where parameters live, what changes
+from run to run, and where gradients come from.
+
+Eager code keeps a parameter's contents in the parameter and reads a learning rate when a step is
+recorded. A static program (bireme.static) keeps contents in a Scope and reads the rate in every
+run. Each function here is dispatched on the trace that is recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import singledispatch
+from typing import Any
+
+from bireme.core.aval import Aval
+from bireme.core.trace import Value
+
+
+@singledispatch
+def new_state(
+    trace: Any, name: str, t: Aval, make: Callable[[], Any], build: Callable[[Value], Any]
+) -> Any:
+    """A parameter of type `t`: `make()` gives its first contents, `build(value)` the tensor."""
+    return build(Value(t, None, 0, make()))
+
+
+@singledispatch
+def each_run(trace: Any, name: str, read: Callable[[], float]) -> Any:
+    """A number that may change from one run of what is being recorded to the next."""
+    return read()
+
+
+@singledispatch
+def parameters(trace: Any) -> list[Any] | None:
+    """The trainable parameters of the program that is being written; None outside of one."""
+    return None
+
+
+@singledispatch
+def differentiate(trace: Any, loss: Any, params: list[Any], stops: Iterable[Any]) -> None:
+    """Put the gradients of `loss` into `params` before an update. Eager users call
+    `loss.backward()` themselves."""
+
+
+@singledispatch
+def set_contents(trace: Any, tensor: Any, array: Any) -> bool:
+    """Whether the recorder itself has taken `array` as the tensor's contents."""
+    return False
