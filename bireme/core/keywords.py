@@ -197,13 +197,12 @@ def shim(
             result = function(*args, **kwargs)
         except AttributeError as e:
             raise _explained(e, function, args, kwargs) from None
-        return result if into is None else _put(into, result, function.__name__)
+        return result if into is None else put(into, result, function.__name__)
 
     if out:  # so that help() and other readers of signatures know of it
         known = inspect.signature(function)
         extra = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
-        parameters = [*known.parameters.values()]
-        parameters.insert(sum(p.kind is not extra.kind for p in parameters), extra)
+        parameters = [*known.parameters.values(), extra]
         call.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call
 
@@ -249,11 +248,11 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _put(into: Any, result: Any, name: str) -> Any:
+def put(into: Any, result: Any, name: str) -> Any:
     """Give `result` to the tensors given as `out=`, whatever shape and dtype they had."""
     if isinstance(into, list | tuple):
         for one, part in zip(into, result, strict=True):
-            _put(one, part, name)
+            put(one, part, name)
         return into
     check_inplace(into, f"{name}(out=)")
     return replace(into, result, None)

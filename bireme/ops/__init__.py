@@ -16,7 +16,7 @@ FUNCTIONAL = (
 FAMILIES = (
     "creation", "conversion", "math_unary", "math", "special", "logic", "reduction", "scan",
     "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
-    "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal",
+    "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal", "lowrank",
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}

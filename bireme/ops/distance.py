@@ -8,6 +8,7 @@ import numpy as np
 
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.keywords import put
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, ints
@@ -97,10 +98,15 @@ def _shrink(x: Tensor, first: int, second: int, keepdim: bool) -> Tensor:
 
 
 def norm(
-    x: Tensor, p: Any = None, axis: Any = None, keepdim: bool = False, dtype: Any = None,
-    name: str | None = None,
+    x: Tensor, p: Any = None, axis: Any = None, keepdim: bool = False, out: Tensor | None = None,
+    dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """A vector norm over one axis (or all), or a matrix norm over two."""
+    result = _norm(x, p, axis, keepdim, dtype)
+    return result if out is None else put(out, result, "norm")
+
+
+def _norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
     if dtype is not None:
         x = cast(x, dtype)
     where = as_axis(axis)

@@ -14,6 +14,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.keywords import put
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in
@@ -442,26 +443,28 @@ def _check_spacing(name: str, n: int, d: float) -> None:
 
 
 def fftfreq(
-    n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *,
+    out: Tensor | None = None, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The frequencies of `fft` of n samples that are `d` apart, in its order."""
     _check_spacing("fftfreq", n, d)
     to = dt.default_float() if dtype is None else dtype
     lowest = n // 2
     steps = arange(-lowest, (n + 1) // 2, dtype=to, device=device, requires_grad=requires_grad)
-    return multiply(_roll(steps, (-lowest,), (0,)), 1.0 / (n * d))
+    made = multiply(_roll(steps, (-lowest,), (0,)), 1.0 / (n * d))
+    return made if out is None else put(out, made, "fftfreq")
 
 
 def rfftfreq(
-    n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *,
+    out: Tensor | None = None, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The frequencies of `rfft` of n samples that are `d` apart."""
     _check_spacing("rfftfreq", n, d)
     to = dt.default_float() if dtype is None else dtype
     steps = arange(0, n // 2 + 1, dtype=to, device=device, requires_grad=requires_grad)
-    return multiply(steps, 1.0 / (n * d))
+    made = multiply(steps, 1.0 / (n * d))
+    return made if out is None else put(out, made, "rfftfreq")
 
 
 def _shifted(name: str, x: Tensor, axes: Any, extra: int) -> Tensor:

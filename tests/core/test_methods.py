@@ -106,7 +106,7 @@ def test_in_place_forms_exist(name: str) -> None:
 
 
 def test_in_place_signature_is_the_functions() -> None:
-    assert inspect.signature(bireme.clip) == inspect.signature(bireme.Tensor.clip_)
+    assert inspect.signature(bireme.lerp) == inspect.signature(bireme.Tensor.lerp_)
 
 
 def test_second_keywords(paddle: Any) -> None:
