@@ -1,5 +1,37 @@
-"""Static graphs."""
+"""Static graphs: programs that are written first and run by an Executor."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from bireme.static.input_spec import InputSpec
 
+# Imported on first use: `jit` needs InputSpec only.
+_WHERE = {
+    name: module
+    for module, names in {
+        "backward": "append_backward gradients",
+        "executor": "Executor",
+        "program": "Program data default_main_program default_startup_program program_guard",
+        "scope": "Scope global_scope scope_guard",
+    }.items()
+    for name in names.split()
+}
+
 __all__ = ["InputSpec"]
+__all__ += sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("nn", "amp"):
+        return import_module(f"bireme.static.{name}")
+    if name in _WHERE:
+        found = getattr(import_module(f"bireme.static.{_WHERE[name]}"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'bireme.static' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -1,0 +1,98 @@
+"""append_backward and gradients: the engine's own backward pass, recorded into the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.tensor import Tensor
+from bireme.static.program import Program
+from bireme.static.recorder import ProgramTrace, gradients_in
+
+
+def append_backward(
+    loss: Tensor,
+    parameter_list: Any = None,
+    no_grad_set: Any = None,
+    callbacks: list[Callable[..., Any]] | None = None,
+    checkpoints: list[Any] | None = None,
+    distop_context: Any = None,
+) -> list[tuple[Any, Tensor]]:
+    """Record the gradients of `loss`; returns (parameter, gradient) pairs.
+
+    A gradient is called like its parameter with '@GRAD'. The compiler decides what is computed
+    again in the backward pass, so `checkpoints` must only be variables of the program.
+    """
+    program = _program_of(loss, "append_backward")
+    if callbacks or distop_context is not None:
+        raise InvalidArgument(
+            "[append_backward] callbacks and distop_context see Paddle's own op descriptions, "
+            "which do not exist here; use Tensor.register_hook to change a gradient"
+        )
+    for point in checkpoints or ():
+        program.slot_of(point)
+    if loss._value.aval.size != 1:
+        raise InvalidArgument(
+            f"[append_backward] the loss must have one element. Received: shape "
+            f"{list(loss.shape)}; reduce it first, for example with paddle.mean"
+        )
+    if parameter_list is None:
+        params = [p for p in program.all_parameters() if p._node is not None]
+    else:
+        params = [_variable(program, p) for p in parameter_list]
+    stops = [_variable(program, s) for s in no_grad_set or ()]
+    excluded = {id(s) for s in stops}
+    params = [p for p in params if id(p) not in excluded]
+    found = gradients_in(program._trace, [loss], [None], params, stops)
+    pairs = []
+    for p, grad in zip(params, found, strict=True):
+        if grad is not None:
+            grad.name = f"{p.name}@GRAD"
+            p._grad = grad
+            pairs.append((p, grad))
+    return pairs
+
+
+def gradients(
+    targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None
+) -> list[Tensor | None]:
+    """Record the gradients of `targets` by `inputs`; None where there is no path."""
+    wanted, sources = _listed(targets), _listed(inputs)
+    if not wanted:
+        raise InvalidArgument("[gradients] needs at least one target")
+    program = _program_of(wanted[0], "gradients")
+    given = _listed(target_gradients) if target_gradients is not None else [None] * len(wanted)
+    if len(given) != len(wanted):
+        raise InvalidArgument(
+            f"[gradients] needs one target gradient per target. Received: {len(given)} for "
+            f"{len(wanted)}"
+        )
+    stops = [_variable(program, s) for s in no_grad_set or ()]
+    # An input that needs no gradient of its own (fed data) is differentiated by all the same
+    # if the path from it was recorded; otherwise it has none.
+    found = gradients_in(program._trace, wanted, given, sources, stops)
+    for source, grad in zip(sources, found, strict=True):
+        if grad is not None and source._name is not None and grad._name is None:
+            grad.name = f"{source._name}@GRAD"
+    return found
+
+
+def _listed(given: Any) -> list[Any]:
+    return [given] if isinstance(given, Tensor) else list(given)
+
+
+def _program_of(tensor: Any, where: str) -> Program:
+    if not isinstance(tensor, Tensor):
+        raise TypeMismatch(f"[{where}] takes a variable. Received: {type(tensor).__name__}")
+    owner = tensor._value.trace
+    if not isinstance(owner, ProgramTrace):
+        raise InvalidArgument(
+            f"[{where}] takes a variable of a static program; eager code calls x.backward() or "
+            "paddle.grad(outputs, inputs)"
+        )
+    return owner.program
+
+
+def _variable(program: Program, given: Any) -> Tensor:
+    return program.find(given) if isinstance(given, str) else given

@@ -1,0 +1,155 @@
+"""Copies of programs: every op is recorded again, into another program's trace.
+
+A copy for testing puts what an op does in testing in its place (`TEST_RULES`), and leaves out
+gradients and whatever depends on them, which are the updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bireme.core.autograd import attach
+from bireme.core.grad_op import GradOp
+from bireme.core.graph import Graph, Node, Number
+from bireme.core.graph_op import GraphGradOp
+from bireme.core.tensor import Parameter, Tensor, constant
+from bireme.core.trace import state
+from bireme.ops import activation, attention, dropout, norm
+from bireme.static.program import Program
+from bireme.static.recorder import ProgramTrace, Variable
+
+_GRADIENTS = (GradOp, GraphGradOp)
+
+# What ops of training do in testing: rule(inputs, attributes) -> results. An op whose results
+# are fewer than before has left the others (running statistics) out.
+TEST_RULES: dict[str, Callable[[list[Any], dict[str, Any]], list[Tensor]]] = {}
+
+
+def _rule(name: str) -> Callable[[Any], Any]:
+    def register(rule: Any) -> Any:
+        TEST_RULES[name] = rule
+        return rule
+
+    return register
+
+
+@_rule("dropout")
+def _test_dropout(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
+    x, threshold, scale = inputs[:3]
+    if scale != 1.0:  # upscaled in training
+        return [x]
+    return [dropout._dropout_scaled(x, 1.0 - threshold / dropout._WORD)]
+
+
+@_rule("alpha_dropout")
+def _test_alpha_dropout(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
+    return [inputs[0]]
+
+
+@_rule("rrelu")
+def _test_rrelu(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
+    x, lower, upper = inputs[:3]
+    return [activation.rrelu(x, lower, upper, training=False)]
+
+
+@_rule("attention")
+def _test_attention(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
+    return [attention._attention(*inputs[:5], None, None, None, None, attrs["causal"])]
+
+
+@_rule("batch_norm_train")
+def _test_batch_norm(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
+    x, weight, bias, mean, variance, _ = inputs
+    if mean is None:  # no running statistics: the batch's own, as in training
+        return norm._batch_norm_train(*inputs, attrs["axis"], attrs["epsilon"])
+    return [
+        norm._batch_norm_fixed(x, weight, bias, mean, variance, attrs["axis"], attrs["epsilon"])
+    ]
+
+
+def copy_program(program: Program, for_test: bool) -> Program:
+    """A program that does the same on the same state."""
+    made = Program()
+    made.random_seed = program.random_seed
+    made._initial = dict(program._initial)
+    made._origin = program
+    _Copier(program._trace, made._trace, for_test).copy(made._copied)
+    return made
+
+
+class _Copier:
+    def __init__(self, source: ProgramTrace, into: ProgramTrace, for_test: bool):
+        self.source, self.into, self.for_test = source, into, for_test
+        self.graph: Graph = source.graph([])
+        self.env: dict[Any, Any] = {None: None}
+        self.keys: dict[int, int] = {}
+
+    def copy(self, copied: dict[int, Tensor]) -> None:
+        source, into = self.source, self.into
+        variables = {source.slots[id(v.leaf)]: v for v in source.vars.values()}
+        for i, value in enumerate(source.leaves):
+            var = variables.get(-1 - i)
+            self.env[-1 - i] = constant(value.buf) if var is None else self._variable(var)
+        for i, generator in enumerate(source.generators):
+            self.keys[2 * i], self.keys[2 * i + 1] = into.next_key(generator)
+        outer, state.trace = state.trace, into
+        try:
+            for node in self.graph.nodes:
+                self._node(node)
+        finally:
+            state.trace = outer
+        for slot, tensor in self.env.items():
+            if isinstance(slot, int):
+                known = source.leaves[-1 - slot] if slot < 0 else source.values[slot]
+                copied[id(known)] = tensor
+        for var in source.vars.values():
+            last = self.env.get(source.slot_of(var.tensor._value))
+            mine = into.vars[var.name].tensor
+            if last is not None and last is not mine:
+                mine._value = last._value
+            copied[id(var.tensor._value)] = mine
+
+    def _variable(self, var: Variable) -> Tensor:
+        value = self.into.placeholder(var.leaf.aval)
+        old = var.tensor
+        if isinstance(old, Parameter):
+            made: Any = Parameter(value, old.trainable, var.name)
+            vars(made).update({k: v for k, v in vars(old).items() if k in _SETTINGS})
+        else:
+            made = Tensor(value, None)
+            made._name, made.persistable = var.name, old.persistable
+            if old._node is not None and old.is_leaf:
+                made.stop_gradient = False
+        self.into.declare(var.name, var.kind, made, var.read)
+        return made
+
+    def _node(self, node: Node) -> None:
+        if self.for_test and isinstance(node.call.op, _GRADIENTS):
+            return
+        flat: list[Any] = []
+        for a in node.args:
+            if isinstance(a, Number):
+                graph = self.graph
+                flat.append(self.keys[graph.keys[a]] if a in graph.keys else graph.numbers[a])
+            elif a in self.env:
+                flat.append(self.env[a])
+            else:
+                return  # it depends on something that was left out
+        rule = TEST_RULES.get(node.call.op.name) if self.for_test else None
+        tape, state.trace.tape = state.trace.tape, node.tape
+        try:
+            if rule is not None:
+                outs = rule(flat, node.call.attrs)
+            else:
+                made = attach(node.call, state.trace, flat)
+                outs = [made] if node.call.single else made
+        finally:
+            state.trace.tape = tape
+        self.env.update(zip(node.results, outs, strict=False))
+
+
+_SETTINGS = (
+    "optimize_attr", "regularizer", "need_clip", "do_model_average", "is_distributed",
+)  # fmt: skip
+__all__ = ["TEST_RULES", "copy_program"]

@@ -1,0 +1,291 @@
+"""The recorder of a static program: the capture that to_static uses, kept open.
+
+While a program is being written this thread's trace is its `ProgramTrace`. Ops record themselves
+as always. What a program has besides a captured function are variables with names: inputs that
+are fed, state that lives in a Scope from run to run, and numbers that are read in every run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bireme.core import autograd, dims, states, trace
+from bireme.core.aval import Aval, aval
+from bireme.core.capture import CaptureTrace, _holders
+from bireme.core.dtype import float32
+from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, user_line
+from bireme.core.tensor import Tensor
+from bireme.core.trace import Trace, Value, materialize, state
+
+
+@dataclass
+class Variable:
+    """A named leaf of a program. `tensor` always holds its newest contents in the program;
+    `leaf` is what a run starts with."""
+
+    name: str
+    kind: str  # 'data' is fed, 'state' lives in a scope, 'number' is read in every run
+    tensor: Tensor
+    leaf: Value
+    read: Callable[[], float] | None = None
+
+
+class ProgramTrace(CaptureTrace):
+    """Records one program. Nothing runs; `Executor.run` compiles what was recorded."""
+
+    def __init__(self, program: Any):
+        super().__init__("a static program", (), True, None)
+        self.program = program
+        self.vars: dict[str, Variable] = {}
+        self.updated: list[Value] = []  # contents that an update has replaced
+
+    def declare(
+        self, name: str, kind: str, tensor: Tensor, read: Callable[[], float] | None = None
+    ) -> Variable:
+        """Make `tensor`, which holds a leaf of this trace, a variable."""
+        made = self.vars[name] = Variable(name, kind, tensor, tensor._value, read)
+        return made
+
+    def leaf(self, value: Value) -> int:
+        slot = self.slots.get(id(value))
+        owner = value.trace
+        if slot is None:
+            if value.buf is None and isinstance(owner, ProgramTrace):
+                slot = self._from_program(owner, value)
+            else:
+                if value.buf is None:
+                    materialize(value)
+                slot = -1 - len(self.leaves)
+                self.leaves.append(value)
+            self.slots[id(value)] = slot
+        if isinstance(owner, ProgramTrace) and owner is not self:
+            owner.slots.setdefault(id(value), value.slot)  # it will want its value back
+        value.trace, value.slot = self, slot
+        return slot
+
+    def slot_of(self, value: Value) -> int | None:
+        """Where this program has a value; None if it does not know it."""
+        return value.slot if value.trace is self else self.slots.get(id(value))
+
+    def _from_program(self, owner: ProgramTrace, value: Value) -> int:
+        """Another program's state, which is ours under the same name."""
+        var = owner.variable_of(value)
+        if var is None or var.kind != "state":
+            raise CaptureError(
+                f"{owner.describe(value)} belongs to another program and was used at "
+                f"{user_line()}. Programs share parameters only; build this value again in this "
+                "program"
+            )
+        mine = self.vars.get(var.name)
+        if mine is None:
+            made = Tensor(self.placeholder(var.leaf.aval), None)
+            made._name, made.persistable = var.name, True
+            mine = self.declare(var.name, "state", made)
+        return self.slots[id(mine.leaf)]
+
+    def variable_of(self, value: Value) -> Variable | None:
+        """The variable whose contents, first or newest, are `value`."""
+        for var in self.vars.values():
+            if var.leaf is value or var.tensor._value is value:
+                return var
+        return None
+
+    def wrote(self, tensor: Tensor) -> None:
+        value = tensor._value
+        slot = self.slot_of(value)
+        if slot is None or value.buf is not None:
+            slot = self.leaf(value)
+        if slot >= 0:
+            if tensor.persistable:
+                self.updated.append(value)
+            return
+        var = self.variable_of(value)
+        if var is None and tensor.persistable:
+            # Something with contents (an optimizer's accumulator) that the program changes is
+            # state; it starts with the contents that it has now.
+            start = np.array(value.buf)
+            self.program.initialized_by_startup(tensor.name, value.aval, lambda: start)
+            var = self.declare(tensor.name, "state", tensor)
+        if var is not None and var.kind == "state":
+            self.updated.append(value)
+
+    def differentiable_again(self) -> None:
+        """Let gradients use weights that an update has replaced: a program is functional, so
+        they are still there."""
+        for value in self.updated:
+            if value.__class__ is autograd.Overwritten:
+                value.__class__ = Value
+        self.updated = []
+
+    def settle(self, value: Value) -> None:
+        raise CaptureError(
+            f"the value of {self.describe(value)} was read at {user_line()}, but it belongs to a "
+            "static program, which has values only while it runs. Fetch it: "
+            "exe.run(program, feed={...}, fetch_list=[x])"
+        )
+
+    settle_elsewhere = settle
+
+    def describe(self, value: Value) -> str:
+        var = self.variable_of(value)
+        if var is not None:
+            return f"variable {var.name!r} of type {value.aval}"
+        return super().describe(value)
+
+    def restore(self) -> None:
+        """A program goes on where it was left; there is nothing to put back."""
+
+    def find(self, name: str) -> Value | None:
+        """The newest contents of a variable, or a result whose tensor has this name."""
+        var = self.vars.get(name)
+        if var is not None:
+            return var.tensor._value
+        for tensor in _holders(self.values) if self.values else ():
+            if tensor._name == name and self.slot_of(tensor._value) is not None:
+                return tensor._value
+        return None
+
+
+def declare_data(into: ProgramTrace, name: str, shape: Iterable[Any], dtype: Any) -> Tensor:
+    """A new fed input. Sizes that are not known are shared by axis: `batch`, `dim1` …"""
+    sizes = []
+    for axis, d in enumerate(shape):
+        if isinstance(d, str):
+            sizes.append(dims.symbol(d))
+        elif d is None or d == -1:
+            sizes.append(dims.symbol("batch" if axis == 0 else f"dim{axis}"))
+        else:
+            sizes.append(int(d))
+    t = aval(tuple(sizes), dtype)
+    known = into.vars.get(name)
+    if known is not None:
+        if known.kind == "data" and known.leaf.aval is t:
+            return known.tensor
+        raise InvalidArgument(
+            f"[data] the program already has a variable {name!r} of type {known.leaf.aval}; "
+            "give this one another name"
+        )
+    made = Tensor(into.placeholder(t), None)
+    made._name = name
+    return into.declare(name, "data", made).tensor
+
+
+@states.new_state.register
+def _new_state(
+    into: ProgramTrace, name: str, t: Aval, make: Callable[[], Any], build: Callable[[Value], Any]
+) -> Any:
+    known = into.vars.get(name)
+    if known is not None:
+        if known.kind != "state" or known.leaf.aval is not t:
+            raise InvalidArgument(
+                f"[create_parameter] the program already has a variable {name!r} of type "
+                f"{known.leaf.aval}. Received: {t} for the same name"
+            )
+        return known.tensor
+    into.program.initialized_by_startup(name, t, make)
+    tensor = build(into.placeholder(t))
+    into.declare(name, "state", tensor)
+    return tensor
+
+
+@states.each_run.register
+def _each_run(into: ProgramTrace, name: str, read: Callable[[], float]) -> Any:
+    for var in into.vars.values():
+        if var.kind == "number" and var.read == read:
+            return var.tensor
+    made = Tensor(into.placeholder(aval((), float32)), None)
+    made._name, made.persistable = name, True
+    return into.declare(name, "number", made, read).tensor
+
+
+@states.parameters.register
+def _parameters(into: ProgramTrace) -> list[Any]:
+    return [p for p in into.program.all_parameters() if p._node is not None]
+
+
+@states.differentiate.register
+def _differentiate(into: ProgramTrace, loss: Any, params: list[Any], stops: Iterable[Any]) -> None:
+    for p, grad in zip(params, gradients_in(into, [loss], [None], params, stops), strict=True):
+        p._grad = grad
+        if grad is not None:
+            grad._name = f"{p.name}@GRAD"
+
+
+def gradients_in(
+    into: ProgramTrace,
+    targets: list[Any],
+    given: list[Any],
+    inputs: list[Any],
+    stops: Iterable[Any],
+) -> list[Any]:
+    """Record the gradients of `targets` by `inputs`; None where there is no path."""
+    into.differentiable_again()
+    roots = [(t, g) for t, g in zip(targets, given, strict=True) if t._node is not None]
+    if not roots:
+        raise AutogradError(
+            "no target depends on anything that needs a gradient: every parameter and input "
+            "behind it has stop_gradient=True"
+        )
+    wanted = [t for t in inputs if t._node is not None]
+    found = iter(
+        autograd.run_backward(
+            [t for t, _ in roots],
+            [g for _, g in roots],
+            True,
+            True,
+            targets=[t._node for t in wanted],
+            stops=[s._node for s in stops if s._node is not None],
+        )
+    )
+    return [next(found) if t._node is not None else None for t in inputs]
+
+
+class _Mode(threading.local):
+    """The eager trace that waits while programs are written; None in eager code."""
+
+    aside: Trace | None = None
+
+
+_mode = _Mode()
+
+
+def in_static_mode() -> bool:
+    return _mode.aside is not None
+
+
+def write_into(program_trace: ProgramTrace) -> None:
+    """Record into this program from now on, if static mode is on."""
+    if _mode.aside is not None:
+        state.trace = program_trace
+
+
+def start_static(program_trace: ProgramTrace) -> None:
+    if _mode.aside is None:
+        trace.flush()
+        _mode.aside = state.trace
+    state.trace = program_trace
+
+
+def stop_static() -> None:
+    if _mode.aside is not None:
+        state.trace, _mode.aside = _mode.aside, None
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Eager code inside a block, whatever the mode outside is: what an Executor works in."""
+    outer = state.trace
+    if _mode.aside is not None:
+        state.trace = _mode.aside
+    try:
+        yield
+    finally:
+        if _mode.aside is not None:
+            _mode.aside = state.trace  # a flush replaces the trace
+            state.trace = outer
