@@ -1,8 +1,9 @@
 """`paddle.save` and `paddle.load`: nested containers of tensors in one safetensors file.
 
 The arrays are ordinary safetensors entries that other tools can read. What holds them (dicts,
-lists, numbers, strings) is JSON in the file's metadata. No pickle: loading a file cannot run
-code. A file appears under its name only when it is complete.
+lists, numbers, strings) is JSON in the file's metadata. A name that ends in `.pdparams` or
+`.pdopt` asks for Paddle's own format instead (`paddle_file.py`). Loading any file runs no code.
+A file appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import base64
 import io
 import json
 import math
+import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
-from bireme.io import safetensors_file
+from bireme.io import lod_tensor, paddle_file, safetensors_file
 from bireme.io.safetensors_file import FileFormatError
 
 FORMAT = "bireme"
@@ -38,11 +40,41 @@ _FOREIGN = (
 )
 
 
-def save(obj: Any, path: str | os.PathLike[str] | io.BytesIO, protocol: int = 4) -> None:
+def save(
+    obj: Any, path: str | os.PathLike[str] | io.BytesIO, protocol: int = 4, **configs: Any
+) -> None:
     """Save tensors, arrays, numbers, strings and dicts, lists and tuples of them.
 
-    `protocol` is Paddle's pickle protocol; this format has none, and 2 to 5 are accepted.
+    The file's ending chooses the format: `.pdparams`, `.pdopt` and `.pdtensor` are Paddle's,
+    readable by Paddle; everything else is safetensors. `protocol` is the pickle protocol of
+    Paddle's format. `use_binary_format=True` writes one tensor as Paddle's C++ side does, and
+    `safetensors=True` chooses safetensors whatever the ending.
+
+    >>> save({"w": paddle.ones([2])}, "model.safetensors")
     """
+    _check_configs("save", configs, ("use_binary_format", "pickle_protocol", "safetensors"))
+    if isinstance(path, io.IOBase):
+        _save(obj, path, "", protocol, configs)  # type: ignore[arg-type]
+        return
+    name = _checked_path(path)
+    with safetensors_file.replacing(name) as file:
+        _save(obj, file, name, protocol, configs)
+
+
+def _save(obj: Any, file: IO[bytes], name: str, protocol: int, configs: dict[str, Any]) -> None:
+    if configs.get("pickle_protocol") is not None:
+        protocol = configs["pickle_protocol"]
+    if configs.get("use_binary_format"):
+        if not isinstance(obj, Tensor):
+            raise TypeMismatch(
+                "[save] use_binary_format=True saves a single Tensor. Received: "
+                f"{type(obj).__name__}"
+            )
+        lod_tensor.write(np.asarray(obj._array()), file)
+        return
+    if name.endswith(paddle_file.ENDINGS) and not configs.get("safetensors"):
+        paddle_file.write(obj, file, protocol)
+        return
     if protocol not in (2, 3, 4, 5):
         raise InvalidArgument(f"[save] protocol must be 2, 3, 4 or 5. Received: {protocol!r}")
     encoder = _Encoder()
@@ -52,31 +84,76 @@ def save(obj: Any, path: str | os.PathLike[str] | io.BytesIO, protocol: int = 4)
         "version": str(VERSION),
         "structure": json.dumps(structure, ensure_ascii=False, separators=(",", ":")),
     }
-    if isinstance(path, io.IOBase):
-        safetensors_file.write(encoder.arrays, metadata, path)  # type: ignore[arg-type]
-        return
-    with safetensors_file.replacing(_checked_path(path)) as file:
-        safetensors_file.write(encoder.arrays, metadata, file)
+    safetensors_file.write(encoder.arrays, metadata, file)
 
 
-def load(path: str | os.PathLike[str] | io.BytesIO, return_numpy: bool = False) -> Any:
-    """Load what `save` wrote, or any safetensors file (as a dict of tensors).
+def load(path: str | os.PathLike[str] | io.BytesIO, **configs: Any) -> Any:
+    """Load what `save` or Paddle's `save` wrote, or any safetensors file (a dict of tensors).
 
-    `return_numpy` gives NumPy arrays instead of tensors.
+    `return_numpy=True` gives NumPy arrays instead of tensors, `keep_name_table=True` keeps the
+    table of parameter names that Paddle puts into `.pdparams`. A folder with one binary tensor
+    per file (Paddle 1.x's `save_params`) gives a dict of arrays.
     """
+    _check_configs(
+        "load",
+        configs,
+        ("return_numpy", "keep_name_table", "safetensors", "model_filename", "params_filename"),
+    )
     if isinstance(path, io.IOBase):
         start = path.tell()
         data = io.BytesIO(path.read())  # type: ignore[arg-type]
-        path.seek(start + data.getbuffer().nbytes)
-        return _load(data, data.getbuffer().nbytes, "the buffer", return_numpy)
+        found, used = _load(data, data.getbuffer(), "the buffer", configs)
+        path.seek(start + used)  # several objects may follow each other
+        return found
     name = os.fspath(path)
     if os.path.isdir(name):
-        raise InvalidArgument(f"[load] {name!r} is a folder; give the file in it")
+        return _load_folder(name, configs)
     try:
         with open(name, "rb") as file:
-            return _load(file, os.path.getsize(name), repr(name), return_numpy)
+            if os.path.getsize(name) == 0:
+                raise FileFormatError(f"[load] {name!r} is truncated: it is empty")
+            # Pages come from the file itself: a large checkpoint is in memory once, not twice.
+            # They are let go with the last view on them, which a traceback may still hold.
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return _load(file, view, repr(name), configs)[0]
     except FileNotFoundError:
         raise InvalidArgument(f"[load] there is no file {name!r}{_near(name)}") from None
+
+
+def _check_configs(function: str, configs: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in configs:
+        if key not in known:
+            raise InvalidArgument(
+                f"[{function}] unknown option {key!r}; the options are {', '.join(known)}"
+            )
+
+
+def _load_folder(name: str, configs: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Paddle 1.x's layout: a file per parameter, named after it."""
+    if configs.get("params_filename"):
+        raise InvalidArgument(
+            "[load] parameters that were combined in one file are named by the program beside "
+            f"them; load the model itself. Received: params_filename in folder {name!r}"
+        )
+    skipped = configs.get("model_filename") or "__model__"
+    found = {}
+    for folder, _, files in sorted(os.walk(name)):
+        for entry in sorted(files):
+            whole = os.path.join(folder, entry)
+            key = os.path.relpath(whole, name).replace(os.sep, "/")
+            if key == skipped:
+                continue
+            with open(whole, "rb") as file:
+                data = file.read()
+            if not lod_tensor.looks_like_one(data[:9]):
+                raise InvalidArgument(
+                    f"[load] {name!r} is a folder and its file {key!r} is no binary tensor; give "
+                    "the file to load"
+                )
+            found[key] = lod_tensor.read(memoryview(data), repr(whole))[0]
+    if not found:
+        raise InvalidArgument(f"[load] {name!r} is a folder; give the file in it")
+    return found
 
 
 def _near(name: str) -> str:
@@ -96,16 +173,25 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def _load(file: IO[bytes], size: int, name: str, return_numpy: bool) -> Any:
-    beginning = file.read(9)
-    file.seek(0)
+def _load(file: IO[bytes], data: memoryview, name: str, configs: dict[str, Any]) -> tuple[Any, int]:
+    """(the object, how many bytes it took)."""
+    return_numpy = bool(configs.get("return_numpy"))
+    beginning = bytes(data[:9])
     # A header length can look like another format's first bytes; a header starts with "{".
-    if beginning[8:] != b"{":
-        _reject_foreign(beginning, name)
-    arrays, metadata = safetensors_file.read(file, size, name)
+    if beginning[8:] != b"{" and not configs.get("safetensors"):
+        if paddle_file.looks_like_one(beginning):
+            keep = bool(configs.get("keep_name_table"))
+            return paddle_file.read(data, name, return_numpy, keep)
+        if lod_tensor.looks_like_one(beginning):
+            array, end = lod_tensor.read(data, name)
+            return array if return_numpy else constant(array), end
+        for start, what in _FOREIGN:
+            if beginning.startswith(start):
+                raise FileFormatError(f"[load] {name} is {what}, not a safetensors file")
+    arrays, metadata = safetensors_file.read(file, len(data), name)
     decoder = _Decoder(arrays, name, return_numpy)
     if metadata.get("format") != FORMAT:
-        return {key: decoder.array(key, "tensor", None) for key in arrays}
+        return {key: decoder.array(key, "tensor", None) for key in arrays}, len(data)
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:
         raise FileFormatError(
@@ -114,24 +200,11 @@ def _load(file: IO[bytes], size: int, name: str, return_numpy: bool) -> Any:
         )
     try:
         structure = json.loads(metadata["structure"])
-        return decoder.decode(structure)
+        return decoder.decode(structure), len(data)
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, FileFormatError):
             raise
         raise FileFormatError(f"[load] {name} is damaged: its structure cannot be read") from e
-
-
-def _reject_foreign(beginning: bytes, name: str) -> None:
-    if len(beginning) >= 2 and beginning[0] == 0x80 and 2 <= beginning[1] <= 5:
-        raise FileFormatError(
-            f"[load] {name} is a pickle file, as Paddle's .pdparams and .pdopt files are. Bireme "
-            "does not read Paddle's pickle format yet; convert it where Paddle is installed, for "
-            "example with safetensors.numpy.save_file({k: v.numpy() for k, v in "
-            "paddle.load(path).items()}, 'model.safetensors')"
-        )
-    for start, what in _FOREIGN:
-        if beginning.startswith(start):
-            raise FileFormatError(f"[load] {name} is {what}, not a safetensors file")
 
 
 class _Encoder:
