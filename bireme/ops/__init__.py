@@ -14,8 +14,8 @@ FUNCTIONAL = (
 
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.
 FAMILIES = (
-    "creation", "conversion", "math_unary", "math", "special", "logic", "reduction", "scan",
-    "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
+    "creation", "conversion", "math_unary", "math", "complexes", "special", "logic", "reduction",
+    "scan", "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
     "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal", "lowrank",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones_of
-from bireme.ops.math_unary import conj_of, reciprocal, rsqrt, sqrt, square
+from bireme.ops.math_unary import conj_of, from_parts, reciprocal, rsqrt, sqrt, square
 
 # --- the four operations ----------------------------------------------------------------------
 
@@ -517,7 +517,7 @@ def _complex_vjp(xp: Any, grad: Any) -> tuple[Any, Any]:
 @op(vjp=_complex_vjp, check=_check_parts, infer=_complex_type)
 def complex(xp, real, imag):
     """real + i * imag."""
-    return real + 1j * imag
+    return from_parts(xp, real, imag)
 
 
 def _polar_vjp(xp: Any, grad: Any, abs: Any, angle: Any, out: Any) -> tuple[Any, Any]:

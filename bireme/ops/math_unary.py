@@ -11,7 +11,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import jax_door, views
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 
@@ -355,9 +355,15 @@ def signbit(xp, x):
 # --- complex numbers --------------------------------------------------------------------------
 
 
-def _check_complex(x: Any) -> None:
-    if not x.dtype.is_complex:
-        raise TypeMismatch("takes a complex tensor; make one with paddle.complex or as_complex")
+def from_parts(xp: Any, real: Any, imag: Any) -> Any:
+    """real + i * imag; unlike that sum, exact for infinities."""
+    if xp is not np:
+        real, imag = xp.broadcast_arrays(real, imag)
+        return jax_door.jax().lax.complex(real, imag)
+    shape = np.broadcast_shapes(real.shape, imag.shape)
+    out = np.empty(shape, np.complex128 if real.dtype == np.float64 else np.complex64)
+    out.real, out.imag = real, imag
+    return out
 
 
 def _angle_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
@@ -382,67 +388,6 @@ def _conj_vjp(xp: Any, grad: Any) -> tuple[Any]:
 def conj(xp, x):
     """The complex conjugate."""
     return conj_of(xp, x)
-
-
-@op(vjp=_same_slope, infer=_real_of, check=_check_complex)
-def real(xp, x):
-    """The real part of a complex tensor."""
-    return xp.real(x)
-
-
-def _imag_vjp(xp: Any, grad: Any) -> tuple[Any]:
-    return (grad * 1j,)
-
-
-@op(vjp=_imag_vjp, infer=_real_of, check=_check_complex)
-def imag(xp, x):
-    """The imaginary part of a complex tensor."""
-    return xp.imag(x)
-
-
-def _check_pairs(x: Any) -> None:
-    if x.ndim == 0 or x.shape[-1] != 2:
-        raise InvalidArgument("the last dimension must be 2: real and imaginary part")
-    if x.dtype not in (dt.float32, dt.float64):
-        raise TypeMismatch("takes float32 or float64; cast it first")
-
-
-def _as_complex_type(x: Aval) -> Aval:
-    return aval(x.shape[:-1], dt.complex128 if x.dtype is dt.float64 else dt.complex64)
-
-
-def _as_complex_vjp(xp: Any, grad: Any) -> tuple[Any]:
-    return (xp.stack([xp.real(grad), xp.imag(grad)], axis=-1),)
-
-
-@op(name="as_complex", vjp=_as_complex_vjp, infer=_as_complex_type, check=_check_pairs)
-def as_complex(xp, x):
-    """Pairs in the last dimension as complex numbers."""
-    return x[..., 0] + 1j * x[..., 1]
-
-
-def _as_real_type(x: Aval) -> Aval:
-    return aval((*x.shape, 2), _real_dtype(x.dtype))
-
-
-def _as_real_vjp(xp: Any, grad: Any) -> tuple[Any]:
-    return (grad[..., 0] + 1j * grad[..., 1],)
-
-
-@op(name="as_real", vjp=_as_real_vjp, infer=_as_real_type, check=_check_complex)
-def as_real(xp, x):
-    """Complex numbers as pairs in a new last dimension."""
-    return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
-
-
-def view_as_complex(input: Tensor) -> Tensor:
-    """Pairs in the last dimension as complex numbers."""
-    return as_complex(input)
-
-
-def view_as_real(input: Tensor) -> Tensor:
-    """Complex numbers as pairs in a new last dimension."""
-    return as_real(input)
 
 
 # --- with run-time parameters -----------------------------------------------------------------
@@ -540,9 +485,7 @@ __all__ = [
     "acos",
     "acosh",
     "angle",
-    "as_complex",
-    "as_real",
-    "asin",
+            "asin",
     "asinh",
     "assign",
     "atan",
@@ -558,8 +501,7 @@ __all__ = [
     "expm1",
     "floor",
     "frac",
-    "imag",
-    "isfinite",
+        "isfinite",
     "isinf",
     "isnan",
     "isneginf",
@@ -575,8 +517,7 @@ __all__ = [
     "negative",
     "positive",
     "rad2deg",
-    "real",
-    "reciprocal",
+        "reciprocal",
     "round",
     "rsqrt",
     "sgn",
@@ -591,6 +532,4 @@ __all__ = [
     "stanh",
     "tan",
     "tanh",
-    "trunc", "view_as_complex",
-    "view_as_real",
-]  # fmt: skip
+    "trunc",     ]  # fmt: skip
