@@ -13,6 +13,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes, op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import PositionOutOfRange, axis_in, ints
+from bireme.ops.dimensions import dimensions
 from bireme.ops.manipulation import _expand, reshape
 from bireme.ops.slice_ops import pick_set
 from bireme.ops.slicing import _parse, in_range
@@ -586,7 +587,10 @@ def masked_scatter(x: Tensor, mask: Tensor, value: Tensor, name: str | None = No
 
 def shape(input: Tensor) -> Tensor:
     """The shape, as a 1-d tensor."""
-    return constant(np.asarray(input._value.aval.shape, np.int64))
+    t = input._value.aval
+    if not t.is_static:
+        return dimensions(t.shape, "int64")
+    return constant(np.asarray(t.shape, np.int64))
 
 
 def tolist(x: Tensor) -> Any:

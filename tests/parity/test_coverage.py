@@ -15,6 +15,7 @@ from tests.parity.harness import Run
 from tests.parity.table import CASES
 
 # Op -> why no row calls it.
+LOD = "Paddle's Python has no function for it: tests/convert/paddle compares with its nets"
 RANDOM = "random: tests/ops compares distributions"
 GPU_ONLY = "Paddle has no CPU kernel to compare with: tests/ops"
 NOT_IN_THE_TABLE: dict[str, str] = {
@@ -35,6 +36,11 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "_reduced": GPU_ONLY,
     "_same_sequence": GPU_ONLY,
     "rms_norm": GPU_ONLY,
+    "dimensions": "open sizes only: tests/convert/paddle",
+    **dict.fromkeys(
+        ("ragged_gru", "ragged_lstm", "ragged_max", "ragged_rows", "ragged_sum", "ragged_viterbi"),
+        LOD,
+    ),
     "ones_like": "where every backward pass starts",
 }
 
