@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from bireme.core.aval import Aval, aval
+from bireme.core.dims import is_dim_expression
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -179,6 +181,16 @@ def _scales(function: str, scale_factor: Any, n: int) -> tuple[float, ...]:
     return scales
 
 
+def _scaled(size: Any, scale: float) -> Any:
+    """`size * scale` rounded down; an open size is multiplied as a fraction."""
+    if type(size) is int:
+        return int(size * scale)
+    exact = Fraction(scale)
+    simple = exact.limit_denominator(1000)
+    ratio = simple if float(simple) == scale else exact
+    return size * ratio.numerator // ratio.denominator
+
+
 def interpolate(
     x: Tensor,
     size: Any = None,
@@ -221,12 +233,13 @@ def interpolate(
     scales = (0.0,) * n
     if size is None:
         scales = _scales("interpolate", scale_factor, n)
-        sizes = tuple([int(shape[a] * s) for a, s in zip(axes, scales, strict=True)])
+        sizes = tuple([_scaled(shape[a], s) for a, s in zip(axes, scales, strict=True)])
         if recompute_scale_factor:
             scales = (0.0,) * n
     else:
-        sizes = ints("interpolate", "size", size, n)
-    if min(sizes) < 1:
+        symbolic = isinstance(size, list | tuple) and any(map(is_dim_expression, size))
+        sizes = tuple(size) if symbolic else ints("interpolate", "size", size, n)
+    if any(type(m) is int and m < 1 for m in sizes):
         raise InvalidArgument(f"[interpolate] the new size must be positive. Received: {sizes}")
     if mode == "area":
         pools = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
