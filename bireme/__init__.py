@@ -69,6 +69,7 @@ _LAZY_NAMES = {
         "nn.attributes": "ParamAttr",
         "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm softmax",
         "nn.parameters": "create_parameter",
+        "static.program": "disable_static enable_static in_dynamic_mode",
     }.items()
     for name in names.split()
 }

@@ -17,6 +17,7 @@ from bireme import device as device
 from bireme import distributed as distributed
 from bireme import distribution as distribution
 from bireme import fft as fft
+from bireme import hub as hub
 from bireme import io as io
 from bireme import jit as jit
 from bireme import linalg as linalg
@@ -28,6 +29,9 @@ from bireme import profiler as profiler
 from bireme import regularizer as regularizer
 from bireme import signal as signal
 from bireme import static as static
+from bireme import sysconfig as sysconfig
+from bireme import utils as utils
+from bireme import version as version
 from bireme import vision as vision
 from bireme.amp import autocast as autocast
 from bireme.amp import get_autocast_cpu_dtype as get_autocast_cpu_dtype
@@ -60,6 +64,9 @@ from bireme.nn.functional import group_norm as group_norm
 from bireme.nn.functional import layer_norm as layer_norm
 from bireme.nn.functional import softmax as softmax
 from bireme.nn.parameters import create_parameter as create_parameter
+from bireme.static.program import disable_static as disable_static
+from bireme.static.program import enable_static as enable_static
+from bireme.static.program import in_dynamic_mode as in_dynamic_mode
 
 __version__: builtins.str
 bfloat16: dtype

@@ -1,0 +1,31 @@
+"""Layers as functions: each call makes the parameters that it needs."""
+
+from __future__ import annotations
+
+from bireme.static.nn.common import (
+    bilinear_tensor_product,
+    embedding,
+    fc,
+    prelu,
+    row_conv,
+    spectral_norm,
+)
+from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
+from bireme.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
+
+__all__ = [
+    "batch_norm",
+    "bilinear_tensor_product",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "embedding",
+    "fc",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "prelu",
+    "row_conv",
+    "spectral_norm",
+]
