@@ -1,4 +1,4 @@
-"""Exporting models to ONNX."""
+"""Models to and from ONNX."""
 
 from __future__ import annotations
 
@@ -36,4 +36,17 @@ def export(
     return target
 
 
-__all__ = ["export"]
+def load(source: Any) -> Any:
+    """An ONNX model as a Layer, from a file name, the bytes of a file or an `onnx.ModelProto`.
+
+        model = paddle.onnx.load("model.onnx")
+        logits = model(paddle.to_tensor(image))
+
+    Its floating-point weights are parameters; `model.input_names` says what it takes.
+    """
+    from bireme.convert.onnx.layer import OnnxLayer
+
+    return OnnxLayer(source)
+
+
+__all__ = ["export", "load"]

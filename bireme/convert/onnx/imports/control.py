@@ -1,0 +1,138 @@
+"""If, Loop and Scan.
+
+Conditions and trip counts that are known decide at once. Those that only a run can tell make the
+model run eagerly: reading them raises CaptureError while a graph is captured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import bireme as paddle
+from bireme.convert.onnx.imports import onnx_op
+from bireme.convert.onnx.imports.shapes import shape_of
+from bireme.convert.onnx.reader import OnnxError
+from bireme.core.tensor import Tensor
+from bireme.ops.indexing import _gather
+
+
+def run_body(n: Any, graph: Any, given: list[Any]) -> list[Any]:
+    """The results of an inner graph."""
+    names = [i.name for i in graph.input]
+    if len(given) > len(names):
+        raise OnnxError(f"an inner graph takes {len(names)} values, not {len(given)}")
+    return n.run.graph(graph, dict(zip(names, given, strict=False)), n.scope)
+
+
+@onnx_op("If", host=True)
+def if_(n: Any, condition: Any) -> Any:
+    taken = bool(np.ravel(n.known(condition))[0])
+    return tuple(run_body(n, n.attr("then_branch" if taken else "else_branch"), []))
+
+
+def _stacked(items: list[Any]) -> Any:
+    from bireme.convert.onnx.interpreter import to_value
+
+    if items and all(isinstance(i, np.ndarray) and i.dtype != object for i in items):
+        return np.stack(items)
+    return paddle.stack([to_value(i) for i in items], 0)
+
+
+@onnx_op("Loop", host=True)
+def loop(n: Any, most: Any = None, condition: Any = None, *carried: Any) -> Any:
+    body = n.attr("body")
+    limit = None if most is None else int(np.ravel(n.known(most))[0])
+    going = True if condition is None else bool(np.ravel(n.known(condition))[0])
+    state = list(carried)
+    scanned: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    turn = 0
+    while going and (limit is None or turn < limit):
+        given = [np.asarray(turn, np.int64), np.asarray(going), *state]
+        results = run_body(n, body, given)
+        state = results[1 : 1 + len(state)]
+        for column, value in zip(scanned, results[1 + len(state) :], strict=True):
+            column.append(value)
+        turn += 1
+        if turn == limit:
+            break  # the last condition need not be known
+        going = bool(np.ravel(n.known(results[0]))[0])
+    made = [
+        _stacked(column) if column else _empty(body.output[1 + len(state) + i])
+        for i, column in enumerate(scanned)
+    ]
+    return (*state, *made)
+
+
+def _empty(info: Any) -> np.ndarray:
+    """A scan result of no turns."""
+    from bireme.convert.onnx.writer import onnx_package
+
+    tensor = info.type.tensor_type
+    dtype = onnx_package().helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    return np.zeros((0, *[d.dim_value for d in tensor.shape.dim]), dtype)
+
+
+@onnx_op("Scan", host=True)
+def scan(n: Any, *inputs: Any) -> Any:
+    from bireme.convert.onnx.interpreter import to_value
+
+    body, count = n.attr("body"), n.attr("num_scan_inputs")
+    if n.opset == 8:
+        return _scan_8(n, *inputs)
+    given = [to_value(i) if i is not None else None for i in inputs]
+    state, rows = given[: len(given) - count], given[len(given) - count :]
+    n_scanned = len(body.output) - len(state)
+    axes = n.attr("scan_input_axes") or [0] * count
+    backwards = n.attr("scan_input_directions") or [0] * count
+    out_axes = n.attr("scan_output_axes") or [0] * n_scanned
+    out_back = n.attr("scan_output_directions") or [0] * n_scanned
+    rows = [r.moveaxis(a, 0) for r, a in zip(rows, axes, strict=True)]
+    steps = shape_of(rows[0])[0]
+    columns: list[list[Any]] = [[] for _ in range(n_scanned)]
+    for t in range(steps):
+        parts = [r[steps - 1 - t if b else t] for r, b in zip(rows, backwards, strict=True)]
+        results = run_body(n, body, [*state, *parts])
+        state = results[: len(state)]
+        for column, value in zip(columns, results[len(state) :], strict=True):
+            column.append(value)
+    made = []
+    for column, axis, back in zip(columns, out_axes, out_back, strict=True):
+        whole = to_value(_stacked(column[::-1] if back else column))
+        made.append(whole.moveaxis(0, axis) if axis else whole)
+    return (*state, *made)
+
+
+def _scan_8(n: Any, lengths: Any, *inputs: Any) -> Any:
+    """The first form of Scan: a batch of sequences, one after the other."""
+    from bireme.convert.onnx.interpreter import to_value
+
+    body, count = n.attr("body"), n.attr("num_scan_inputs")
+    backwards = n.attr("directions") or [0] * count
+    given: list[Tensor] = [to_value(i) for i in inputs]
+    batches = []
+    for b in range(shape_of(given[0])[0]):
+        state: list[Any] = [g[b] for g in given[: len(given) - count]]
+        rows = [g[b] for g in given[len(given) - count :]]
+        columns: list[list[Any]] = [[] for _ in range(len(body.output) - len(state))]
+        whole = shape_of(rows[0])[0]
+        steps = whole if lengths is None else int(n.known(lengths)[b])
+        for t in range(steps):
+            parts = [r[steps - 1 - t if k else t] for r, k in zip(rows, backwards, strict=True)]
+            results = run_body(n, body, [*state, *parts])
+            state = results[: len(state)]
+            for column, value in zip(columns, results[len(state) :], strict=True):
+                column.append(value)
+        batches.append([*state, *[_filled(to_value(_stacked(c)), whole) for c in columns]])
+    return tuple([paddle.stack([to_value(v) for v in column], 0) for column in zip(*batches)])  # noqa: B905
+
+
+def _filled(x: Tensor, length: int) -> Tensor:
+    """x with zeros after its end."""
+    size = shape_of(x)[0]
+    if size == length:
+        return x
+    index = paddle.to_tensor(np.minimum(np.arange(length), size - 1))
+    keep = paddle.to_tensor((np.arange(length) < size).reshape(-1, *[1] * (x.ndim - 1)))
+    return paddle.where(keep, _gather(x, index, 0), paddle.zeros([], x.dtype))

@@ -1,0 +1,200 @@
+"""Reads ONNX files, trusting nothing that they say about themselves.
+
+Sizes are checked before memory is taken, external data stays inside the model's own folder, and
+every complaint names the tensor or node at fault.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bireme.convert.onnx.writer import onnx_package
+from bireme.core.errors import BiremeError
+
+OLDEST, NEWEST = 1, 27
+MAX_ELEMENTS = 1 << 31  # of one tensor
+MAX_NODES = 1_000_000
+MAX_DEPTH = 32  # of graphs inside graphs
+_DOMAINS = ("", "ai.onnx")
+
+
+class OnnxError(BiremeError, ValueError):
+    """An ONNX file that is broken, or that asks for something which does not exist here."""
+
+
+@dataclass
+class Model:
+    """A checked model: its graph, the opsets it was written for, and its own functions."""
+
+    graph: Any
+    opsets: dict[str, int]
+    functions: dict[tuple[str, str], Any]
+    folder: str | None
+    files: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        """The contents of a TensorProto."""
+        return read_tensor(tensor, self.folder, self.files)
+
+
+def read_model(source: Any) -> Model:
+    """A model from a file name, the bytes of a file, or an `onnx.ModelProto`."""
+    onnx = onnx_package()
+    folder = None
+    if isinstance(source, onnx.ModelProto):
+        proto = source
+    else:
+        if isinstance(source, bytes | bytearray | memoryview):
+            data = bytes(source)
+        elif isinstance(source, str | os.PathLike):
+            folder = os.path.dirname(os.path.abspath(os.fspath(source)))
+            with open(source, "rb") as file:
+                data = file.read()
+        else:
+            raise OnnxError(
+                "a file name, bytes or an onnx.ModelProto was expected. Received: "
+                f"{type(source).__name__}"
+            )
+        proto = _parse(onnx, data)
+    return _checked(proto, folder)
+
+
+def _parse(onnx: Any, data: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, RecursionError, ValueError) as e:
+        raise OnnxError(
+            f"this is not an ONNX model, or it is cut off ({len(data)} bytes): {e}"
+        ) from None
+    return proto
+
+
+def _checked(proto: Any, folder: str | None) -> Model:
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise OnnxError("this is not an ONNX model: it has no graph or names no opset")
+    opsets = {_plain(o.domain): o.version for o in proto.opset_import}
+    version = opsets.get("", NEWEST)
+    if not OLDEST <= version <= NEWEST:
+        raise OnnxError(
+            f"the model is written for opset {version}; {OLDEST} to {NEWEST} can be read. "
+            "Convert it with onnx.version_converter, or export it again for opset 17"
+        )
+    functions = {(_plain(f.domain), f.name): f for f in proto.functions}
+    count = sum(1 for _ in all_nodes(proto.graph))
+    if count > MAX_NODES:
+        raise OnnxError(f"the model has {count} nodes, more than {MAX_NODES}")
+    return Model(proto.graph, opsets, functions, folder)
+
+
+def _plain(domain: str) -> str:
+    return "" if domain in _DOMAINS else domain
+
+
+def domain_of(node: Any) -> str:
+    """A node's domain, empty for ONNX's own."""
+    return _plain(node.domain)
+
+
+def subgraphs(node: Any) -> list[Any]:
+    """The graphs among a node's attributes."""
+    return [a.g for a in node.attribute if a.HasField("g")] + [
+        g for a in node.attribute for g in a.graphs
+    ]
+
+
+def all_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
+    """Every node of a graph and of the graphs inside it."""
+    if depth > MAX_DEPTH:
+        raise OnnxError(f"graphs are nested more than {MAX_DEPTH} deep")
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner, depth + 1)
+
+
+def where(node: Any) -> str:
+    """How messages name a node."""
+    results = ", ".join(node.output)
+    return f"node {node.name or '(unnamed)'!r} ({node.op_type} -> {results})"
+
+
+def check_size(shape: Any, what: str) -> None:
+    """Refuse a tensor that could not be held, before anyone tries to make it."""
+    if all(type(d) is int or isinstance(d, np.integer) for d in shape):
+        count = math.prod(int(d) for d in shape)
+        if count > MAX_ELEMENTS:
+            raise OnnxError(
+                f"{what} would have {count} elements, shape {[int(d) for d in shape]}; at most "
+                f"{MAX_ELEMENTS} are allowed"
+            )
+
+
+def read_tensor(tensor: Any, folder: str | None, files: dict[str, Any]) -> np.ndarray:
+    """A TensorProto as an array; what is stored outside is mapped from the model's folder."""
+    onnx = onnx_package()
+    label = f"tensor {tensor.name!r}"
+    shape = tuple(tensor.dims)
+    if any(d < 0 for d in shape):
+        raise OnnxError(f"{label} has a negative size: {list(shape)}")
+    check_size(shape, label)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, shape, folder, files)
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except Exception as e:  # the package raises many kinds
+        raise OnnxError(f"{label} of shape {list(shape)} cannot be read: {e}") from None
+
+
+def _external(tensor: Any, shape: tuple[int, ...], folder: str | None, files: Any) -> np.ndarray:
+    onnx = onnx_package()
+    label = f"tensor {tensor.name!r}"
+    given = {e.key: e.value for e in tensor.external_data}
+    location = given.get("location", "")
+    if folder is None:
+        raise OnnxError(
+            f"{label} is stored in the file {location!r} beside the model: load the model by its "
+            "path, not from bytes"
+        )
+    path = os.path.realpath(os.path.join(folder, location))
+    root = os.path.realpath(folder)
+    if not location or os.path.isabs(location) or os.path.commonpath([path, root]) != root:
+        raise OnnxError(f"{label} points outside of the model's folder: {location!r}")
+    if path not in files:
+        if not os.path.isfile(path):
+            raise OnnxError(f"{label} needs the file {location!r}, which is not there")
+        size = os.path.getsize(path)
+        files[path] = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+    whole = files[path]
+    try:
+        start = int(given.get("offset", 0))
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        packed = dtype.itemsize == 1 and "4" in dtype.name and not dtype.name.startswith("float8")
+        count = math.prod(shape)
+        length = int(given.get("length", (count + 1) // 2 if packed else count * dtype.itemsize))
+    except (ValueError, KeyError, TypeError) as e:
+        raise OnnxError(f"{label} is described wrongly: {e}") from None
+    if start < 0 or length < 0 or start + length > len(whole):
+        raise OnnxError(
+            f"{label} takes bytes {start} to {start + length} of {location!r}, which has "
+            f"{len(whole)}"
+        )
+    part = whole[start : start + length]
+    if packed:
+        inner = onnx.TensorProto()
+        inner.CopyFrom(tensor)
+        inner.data_location = onnx.TensorProto.DEFAULT
+        del inner.external_data[:]
+        inner.raw_data = part.tobytes()
+        return read_tensor(inner, None, {})
+    if length != count * dtype.itemsize:
+        raise OnnxError(f"{label} of shape {list(shape)} has {length} bytes")
+    return np.frombuffer(part.tobytes(), dtype).reshape(shape)
