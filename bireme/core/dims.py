@@ -18,6 +18,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MULTIPLE = re.compile(r"([1-9][0-9]{0,8})\*([A-Za-z_][A-Za-z0-9_]*)\Z")
 _MAX_EXPRESSION = 500  # characters; real ones are far shorter
 _FUNCTIONS: dict[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b,
@@ -102,6 +103,13 @@ def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> int:
     return _refuse(f"{ast.unparse(node)!r}")
 
 
+def unknown(dim: Any) -> tuple[str, int]:
+    """(symbol, factor) of an input's open dimension, such as `batch` or `32*height`."""
+    text = str(dim)
+    found = _MULTIPLE.match(text)
+    return (found[2], int(found[1])) if found else (text, 1)
+
+
 def solve(
     declared: list[Aval], given: list[Aval], names: list[str] | None = None
 ) -> dict[str, int]:
@@ -117,11 +125,18 @@ def solve(
                     raise InvalidArgument(
                         f"dimension {axis} of {name} must be {w}, as in {want}. Received: {have}"
                     )
-            elif sizes.setdefault(str(w), h) != h:
+                continue
+            symbol_name, factor = unknown(w)
+            if h % factor:
+                raise InvalidArgument(
+                    f"dimension {axis} of {name} must be a multiple of {factor}, as in {want}. "
+                    f"Received: {have}"
+                )
+            if sizes.setdefault(symbol_name, h // factor) != h // factor:
                 raise InvalidArgument(
                     f"dimension {axis} of {name} is {h}, but another input has {w} = "
-                    f"{sizes[str(w)]}. Give the dimensions different names in InputSpec if they "
-                    "may differ"
+                    f"{sizes[symbol_name] * factor}. Give the dimensions different names in "
+                    "InputSpec if they may differ"
                 )
     return sizes
 
