@@ -51,7 +51,9 @@ _ACTIVATIONS = {
 def _check(gates: int, x: Aval, weight: Aval, *names: str) -> None:
     for name in names:
         if name not in _ACTIVATIONS:
-            raise InvalidArgument(f"an activation is one of {', '.join(_ACTIVATIONS)}, not {name!r}")
+            raise InvalidArgument(
+                f"an activation is one of {', '.join(_ACTIVATIONS)}, not {name!r}"
+            )
     width = weight.shape[0]
     if x.ndim != 2 or weight.ndim != 2 or weight.shape[1] != gates * width != 0:
         raise ShapeMismatch(f"'weight' must be [D, {gates}D], not {list(weight.shape)}")

@@ -1,0 +1,157 @@
+"""Branches and loops: known conditions are followed, others select between both branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bireme
+from bireme.convert.paddle.interpreter import Scope, Step, as_tensor, rule
+from bireme.convert.paddle.known import Known
+from bireme.convert.paddle.program import Block, ModelFileError, UnsupportedModel
+from bireme.core.tensor import Tensor
+
+MAX_TURNS = 10_000
+
+
+def _block(step: Step, name: str) -> Block:
+    at = step.attr(name)
+    if type(at) is not int or not 0 < at < len(step.run.program.blocks):
+        raise ModelFileError(f"there is no block {at!r:.40}")
+    return step.run.program.blocks[at]
+
+
+def _depth(scope: Scope) -> int:
+    depth, around = 0, scope.around
+    while around is not None:
+        depth, around = depth + 1, around.around
+    return depth
+
+
+def _inside(step: Step, block: Block, given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Every value after running a block; writes to outer values are kept apart."""
+    scope = Scope(step.scope)
+    scope.values = _Shadow(step.scope)
+    scope.values.update(given or {})
+    step.run.block(block, scope, _depth(scope))
+    return scope.values
+
+
+class _Shadow(dict[str, Any]):
+    """A block's own values, with the outer ones visible: writing one makes a copy here."""
+
+    def __init__(self, around: Scope):
+        super().__init__()
+        self.around = around
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or self.around.find(str(name)) is not None
+
+    def __missing__(self, name: str) -> Any:
+        return self.around[name]
+
+
+def known_truth(value: Any) -> bool | None:
+    """The truth of a condition, or None where only the run knows it."""
+    if isinstance(value, Known) and value.is_numeric and value.array.size == 1:
+        return bool(value.array.ravel()[0])
+    return None
+
+
+def select(condition: Any, yes: Any, no: Any) -> Any:
+    """What a branch leaves: both were computed, one is kept."""
+    if isinstance(yes, list) and isinstance(no, list):
+        return [select(condition, a, b) for a, b in zip(yes, no, strict=True)]
+    a, b = as_tensor(yes), as_tensor(no)
+    if a._value.aval is not b._value.aval:
+        raise UnsupportedModel(f"branches that give {a._value.aval} and {b._value.aval}")
+    flag = as_tensor(condition)
+    if flag.ndim:
+        flag = bireme.reshape(flag, [])
+    return bireme.where(flag, a, b)
+
+
+@rule("if_branches")
+def if_(step: Step) -> Any:
+    """PIR's `if`: two blocks that end in a yield."""
+    condition = step.raw("Cond")
+    known = known_truth(condition)
+    branches = [_block(step, name) for name in ("true_block", "false_block")]
+    results = [
+        [values[n] for n in branch.ops[-1].inputs["X"]]
+        for branch, taken in zip(branches, (known is not False, known is not True), strict=True)
+        if taken
+        for values in [_inside(step, branch)]
+    ]
+    if known is not None:
+        return results[0]
+    return [select(condition, a, b) for a, b in zip(*results, strict=True)]
+
+
+@rule("yield_values")
+def yield_(step: Step) -> Any:
+    return {}
+
+
+@rule("while_loop")
+def while_loop(step: Step) -> Any:
+    """PIR's `while`: a block of arguments, whose yield gives the condition and the next ones."""
+    body = _block(step, "body_block")
+    names = step.attr("arguments")
+    condition, values = step.raw("Cond"), step.raws("X")
+    for _ in range(MAX_TURNS):
+        go_on = _decide(condition)
+        if not go_on:
+            return values
+        inner = _inside(step, body, dict(zip(names, values, strict=True)))
+        condition, *values = [inner[n] for n in body.ops[-1].inputs["X"]]
+    raise UnsupportedModel(f"a loop of more than {MAX_TURNS} turns")
+
+
+def _decide(condition: Any) -> bool:
+    known = known_truth(condition)
+    if known is not None:
+        return known
+    # Raises CaptureError inside a capture, which then falls back to running eagerly.
+    return bool(condition.numpy().ravel()[0]) if isinstance(condition, Tensor) else bool(condition)
+
+
+@rule("while")
+def while_(step: Step) -> Any:
+    """The fluid loop: its block writes the outer variables, the condition among them."""
+    body = _block(step, "sub_block")
+    (flag,) = step.op.inputs["Condition"]
+    for _ in range(MAX_TURNS):
+        if not _decide(step.scope[flag]):
+            return {}
+        for name, value in _inside(step, body).items():
+            owner = step.scope.find(name)
+            if owner is not None:
+                owner.values[name] = value
+    raise UnsupportedModel(f"a loop of more than {MAX_TURNS} turns")
+
+
+@rule("conditional_block", "conditional_block_infer")
+def conditional_block(step: Step) -> Any:
+    """A fluid branch; `select_input` picks between the results of two of them."""
+    known = known_truth(step.raw("Cond"))
+    if known is False:
+        return {}
+    values = _inside(step, _block(step, "sub_block"))
+    made = {n: values[n] for names in step.op.outputs.values() for n in names if n in values}
+    for name, value in made.items():
+        owner = step.scope.find(name)
+        before = owner.values[name] if owner is not None else None
+        if known is None and before is not None:
+            value = select(step.raw("Cond"), value, before)
+        (owner or step.scope).values[name] = value
+    return {}
+
+
+@rule("select_input")
+def select_input(step: Step) -> Any:
+    no, yes = [step.scope.values.get(n) for n in step.op.inputs["X"]]
+    mask = step.raw("Mask")
+    known = known_truth(mask)
+    if known is not None:
+        return yes if known else no
+    return select(bireme.cast(as_tensor(mask), "bool"), yes, no)
