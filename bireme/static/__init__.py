@@ -12,9 +12,18 @@ _WHERE = {
     name: module
     for module, names in {
         "backward": "append_backward gradients",
+        "compiled": "BuildStrategy CompiledProgram",
         "executor": "Executor",
+        "model_files": (
+            "deserialize_persistables deserialize_program load_from_file load_inference_model "
+            "normalize_program save_inference_model save_to_file serialize_persistables "
+            "serialize_program"
+        ),
+        "places": "cpu_places cuda_places",
         "program": "Program data default_main_program default_startup_program program_guard",
         "scope": "Scope global_scope scope_guard",
+        "state_files": "load load_program_state save set_program_state",
+        "variables": "Variable create_global_var create_parameter",
     }.items()
     for name in names.split()
 }

@@ -17,7 +17,7 @@ from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.ops import activation, attention, dropout, norm
 from bireme.static.program import Program
-from bireme.static.recorder import ProgramTrace, Variable
+from bireme.static.recorder import ProgramTrace, Variable, recording
 
 _GRADIENTS = (GradOp, GraphGradOp)
 
@@ -68,20 +68,27 @@ def _test_batch_norm(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
     ]
 
 
-def copy_program(program: Program, for_test: bool) -> Program:
-    """A program that does the same on the same state."""
+def copy_program(program: Program, for_test: bool, only: list[int] | None = None) -> Program:
+    """A program that does the same on the same state; with `only`, as far as the values in
+    these slots need it."""
     made = Program()
     made.random_seed = program.random_seed
     made._initial = dict(program._initial)
     made._origin = program
-    _Copier(program._trace, made._trace, for_test).copy(made._copied)
+    _Copier(program._trace, made._trace, for_test, only).copy(made._copied)
     return made
 
 
 class _Copier:
-    def __init__(self, source: ProgramTrace, into: ProgramTrace, for_test: bool):
+    def __init__(
+        self, source: ProgramTrace, into: ProgramTrace, for_test: bool, only: list[int] | None
+    ):
         self.source, self.into, self.for_test = source, into, for_test
-        self.graph: Graph = source.graph([])
+        self.graph: Graph = source.graph(only or [])
+        self.nodes = self.graph.nodes if only is None else self.graph.needed()
+        self.used: set[Any] | None = None
+        if only is not None:
+            self.used = {*only, *[a for n in self.nodes for a in n.args]}
         self.env: dict[Any, Any] = {None: None}
         self.keys: dict[int, int] = {}
 
@@ -90,20 +97,21 @@ class _Copier:
         variables = {source.slots[id(v.leaf)]: v for v in source.vars.values()}
         for i, value in enumerate(source.leaves):
             var = variables.get(-1 - i)
+            if self.used is not None and -1 - i not in self.used:
+                continue
             self.env[-1 - i] = constant(value.buf) if var is None else self._variable(var)
         for i, generator in enumerate(source.generators):
             self.keys[2 * i], self.keys[2 * i + 1] = into.next_key(generator)
-        outer, state.trace = state.trace, into
-        try:
-            for node in self.graph.nodes:
+        with recording(into):
+            for node in self.nodes:
                 self._node(node)
-        finally:
-            state.trace = outer
         for slot, tensor in self.env.items():
             if isinstance(slot, int):
                 known = source.leaves[-1 - slot] if slot < 0 else source.values[slot]
                 copied[id(known)] = tensor
         for var in source.vars.values():
+            if var.name not in into.vars:
+                continue
             last = self.env.get(source.slot_of(var.tensor._value))
             mine = into.vars[var.name].tensor
             if last is not None and last is not mine:

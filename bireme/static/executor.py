@@ -40,8 +40,11 @@ class Plan:
     writes: list[str]  # the next ones replace state
 
 
-def make_plan(program: Program, slots: tuple[int, ...], writing: bool = True) -> Plan:
-    """The plan that computes the values in `slots` and the program's new state."""
+def make_plan(
+    program: Program, slots: tuple[int, ...], writing: bool = True, feeds: tuple[int, ...] = ()
+) -> Plan:
+    """The plan that computes the values in `slots` and the program's new state. The inputs in
+    `feeds` come first, needed or not; then other variables, then constants."""
     recorded = program._trace
     writes = {
         v.name: recorded.slot_of(v.tensor._value)
@@ -57,7 +60,8 @@ def make_plan(program: Program, slots: tuple[int, ...], writing: bool = True) ->
     variables = {recorded.slots[id(v.leaf)]: v for v in recorded.vars.values()}
     builder = GraphBuilder(whole)
     inputs: list[Variable | Tensor] = []
-    for ref in sorted(used, reverse=True):
+    rest = sorted(used - set(feeds), key=lambda ref: (ref not in variables, -ref))
+    for ref in (*feeds, *rest):
         leaf, var = recorded.leaves[-1 - ref], variables.get(ref)
         if var is not None:
             whole.names[ref] = var.name

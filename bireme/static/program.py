@@ -41,7 +41,9 @@ class Program:
         self._copied: dict[int, Tensor] = {}
         self._random_seed = 0
         self._generator: Generator | None = None
-        self._fetches: list[Tensor] = []  # of a loaded inference program
+        # The inputs and results of a program for inference.
+        self._feeds: list[str] = []
+        self._fetches: list[Tensor] = []
 
     # --- what it holds ---------------------------------------------------------------------
 
@@ -197,6 +199,10 @@ class Program:
                 return copied._value
         var = self._trace.vars.get(what._name or "")
         return None if var is None else var.tensor._value
+
+    def find_copy(self, of: Tensor) -> Tensor:
+        """What a variable of the program that this is a copy of has become here."""
+        return self._copied[id(of._value)]
 
     def find(self, name: str) -> Tensor:
         """The variable or result of this name."""

@@ -69,6 +69,11 @@ class ProgramTrace(CaptureTrace):
         value.trace, value.slot = self, slot
         return slot
 
+    def leaf_all(self, values: list[Value]) -> None:
+        for value in values:
+            if value.trace is not self:
+                self.leaf(value)
+
     def slot_of(self, value: Value) -> int | None:
         """Where this program has a value; None if it does not know it."""
         return value.slot if value.trace is self else self.slots.get(id(value))
@@ -275,6 +280,16 @@ def start_static(program_trace: ProgramTrace) -> None:
 def stop_static() -> None:
     if _mode.aside is not None:
         state.trace, _mode.aside = _mode.aside, None
+
+
+@contextmanager
+def recording(into: ProgramTrace) -> Iterator[None]:
+    """Record into this program inside the block, whatever the mode outside is."""
+    outer, state.trace = state.trace, into
+    try:
+        yield
+    finally:
+        state.trace = outer
 
 
 @contextmanager

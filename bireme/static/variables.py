@@ -1,0 +1,61 @@
+"""Making variables by hand, and the class that user code asks about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core.aval import aval
+from bireme.core.errors import InvalidArgument
+from bireme.core.states import new_state
+from bireme.core.tensor import Tensor
+from bireme.core.trace import Value, state
+from bireme.nn import naming
+from bireme.nn.parameters import make_parameter
+
+# What a program is written with are tensors; `isinstance(x, Variable)` holds for them.
+Variable = Tensor
+
+
+def create_parameter(
+    shape: Any,
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    is_bias: bool = False,
+    default_initializer: Any = None,
+) -> Any:
+    """A new parameter of the program that is being written."""
+    return make_parameter(shape, dtype, attr, is_bias, default_initializer, name=name)
+
+
+def create_global_var(
+    shape: Any,
+    value: float,
+    dtype: Any,
+    persistable: bool = False,
+    force_cpu: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """State that starts as `value` everywhere and is not trained.
+
+    It lives in the scope like all state, whether `persistable` (which tells Paddle to keep it
+    between runs) or not; the compiler decides where it is kept, `force_cpu` or not.
+    """
+    sizes = tuple([int(d) for d in shape])
+    kind = dt.as_dtype(dtype)
+    if any(d < 0 for d in sizes):
+        raise InvalidArgument(f"[create_global_var] sizes must be known. Received: {list(shape)}")
+    own = name or naming.generate("global_var")
+
+    def build(contents: Value) -> Tensor:
+        made = Tensor(contents, None)
+        made.name, made.persistable = own, True
+        return made
+
+    def make() -> np.ndarray:
+        return np.full(sizes, value, kind.numpy)
+
+    return new_state(state.trace, own, aval(sizes, kind), make, build)
