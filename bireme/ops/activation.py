@@ -19,7 +19,7 @@ from bireme.core.op import op
 from bireme.core.random import next_key, uniform
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
-from bireme.ops.math_unary import sigmoid, tanh
+from bireme.ops.math_unary import conj_of, sigmoid, tanh
 from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
 
 
@@ -298,10 +298,15 @@ def gelu(xp, x, approximate=False):
 
 def _silu_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     s = sigmoid_of(xp, x)
-    return (grad * s * (1 + x * (1 - s)),)
+    return (grad * conj_of(xp, s * (1 + x * (1 - s))),)
 
 
-@op(name="silu", vjp=_silu_vjp, infer="elementwise", check=_float_input)
+def _continuous_input(x: Aval) -> None:
+    if not x.dtype.is_complex:
+        need_float("x", x)
+
+
+@op(name="silu", vjp=_silu_vjp, infer="elementwise", check=_continuous_input)
 def _silu(xp, x):
     return x * sigmoid_of(xp, x)
 

@@ -12,6 +12,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
+from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import need_float, need_integer, normal_axis, scatter_add, wide
 
 # --- linear -------------------------------------------------------------------------------------
@@ -23,7 +24,8 @@ def _rows(xp: Any, x: Any, width: Any) -> Any:
 
 
 def _linear_check(x: Aval, weight: Aval, bias: Aval | None) -> None:
-    need_float("x", x)
+    if not x.dtype.differentiable:
+        need_float("x", x)
     if weight.ndim != 2:
         raise ShapeMismatch(
             f"'weight' must be a matrix [in_features, out_features], not {list(weight.shape)}"
@@ -57,9 +59,9 @@ def _linear_vjp(xp: Any, grad: Any, x: Any, weight: Any, types: Any, needs: Any)
     grad_rows = _rows(xp, grad, n_out)
     grad_x = grad_weight = grad_bias = None
     if needs[0]:
-        grad_x = xp.reshape(xp.matmul(grad_rows, weight.T), types[0].shape)
+        grad_x = xp.reshape(xp.matmul(grad_rows, conj_of(xp, weight.T)), types[0].shape)
     if needs[1]:
-        grad_weight = xp.matmul(_rows(xp, x, n_in).T, grad_rows)
+        grad_weight = xp.matmul(conj_of(xp, _rows(xp, x, n_in).T), grad_rows)
     if needs[2]:
         # As a product: a plain sum over rows is fused with whatever made `grad` and computes
         # all of that a second time.

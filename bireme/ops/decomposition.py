@@ -261,7 +261,20 @@ def _complex_of(d: dt.DType) -> dt.DType:
     return dt.complex128 if d in (dt.float64, dt.complex128) else dt.complex64
 
 
-@op(name="eig", check=_check_square,
+def _eig_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
+    """Eigenvectors have length 1; their phase is free, and no loss may depend on it."""
+    values, vectors = out
+    turned = _transposed(xp, vectors)
+    inner = xp.matmul(turned, grad[1])
+    eye = xp.eye(values.shape[-1], dtype=values.dtype)
+    lengthwise = xp.real(xp.sum(inner * eye, axis=-2)).astype(values.dtype)
+    inner = inner - xp.matmul(turned, vectors) * lengthwise[..., None, :]
+    gap = conj_of(xp, values)[..., None, :] - conj_of(xp, values)[..., :, None] + eye
+    inner = inner / gap * (1 - eye) + eye * grad[0][..., None, :]
+    return (_run(xp, xp.linalg.solve, turned, xp.matmul(inner, turned)),)
+
+
+@op(name="eig", check=_check_square, vjp=_eig_vjp,
     infer=lambda x: (aval(x.shape[:-1], _complex_of(x.dtype)),
                      aval(x.shape, _complex_of(x.dtype))))  # fmt: skip
 def _eig(xp, x):

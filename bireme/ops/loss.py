@@ -10,6 +10,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
 from bireme.ops.activation import sigmoid_of, softplus_of
+from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import (
     check_reduction,
     need_float,
@@ -45,7 +46,7 @@ def _mse_vjp(
     xp: Any, grad: Any, input: Any, label: Any, reduction: str, types: Any, needs: Any
 ) -> tuple[Any, Any]:
     each = spread_loss_grad(xp, grad, _broadcast_shape(*types), reduction)
-    pull = 2 * each * (input - label)
+    pull = 2 * each * conj_of(xp, input - label)
     return pull, (-pull if needs[1] else None)
 
 

@@ -326,13 +326,13 @@ def atan2(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
 
 
 def _hypot_vjp(xp: Any, grad: Any, x: Any, y: Any, out: Any) -> tuple[Any, Any]:
-    return grad * (x / out), grad * (y / out)
+    return grad * conj_of(xp, x / out), grad * conj_of(xp, y / out)
 
 
 @op(vjp=_hypot_vjp, promote="float_binary", infer="elementwise")
 def hypot(xp, x, y):
-    """sqrt(x**2 + y**2), without overflow."""
-    return xp.hypot(x, y)
+    """sqrt(x**2 + y**2), without overflow for real numbers."""
+    return xp.sqrt(x * x + y * y) if x.dtype.kind == "c" else xp.hypot(x, y)
 
 
 def _heaviside_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, Any]:

@@ -350,7 +350,7 @@ def count_nonzero(
 
 def _logsumexp_vjp(xp: Any, grad: Any, x: Any, out: Any, axis: Any, keepdim: bool) -> tuple[Any]:
     weight = xp.exp(x - spread(xp, out, x.shape, axis, keepdim))
-    return (spread(xp, grad, x.shape, axis, keepdim) * weight,)
+    return (spread(xp, grad, x.shape, axis, keepdim) * conj_of(xp, weight),)
 
 
 @op(name="logsumexp", vjp=_logsumexp_vjp, promote="float", infer=_reduced, amp="black")
@@ -388,7 +388,13 @@ def _var_vjp(xp: Any, grad: Any, x: Any, axis: Any, keepdim: bool, correction: f
     return (2 * share * _centred(xp, x, axis),)
 
 
-@op(name="var", vjp=_var_vjp, promote="float", infer=_reduced)
+def check_real(x: Any, *_: Any, **__: Any) -> None:
+    """Raise for complex numbers."""
+    if x.dtype.is_complex:
+        raise TypeMismatch("takes real numbers; apply it to x.real() and x.imag(), or to x.abs()")
+
+
+@op(name="var", vjp=_var_vjp, promote="float", infer=_reduced, check=check_real)
 def _var(xp, x, axis=None, keepdim=False, correction=1.0):
     """The variance over `axis`; the sum of squares is divided by n - correction."""
     off = _centred(xp, x, axis)
@@ -403,7 +409,7 @@ def _std_vjp(
     return (share * _centred(xp, x, axis),)
 
 
-@op(name="std", vjp=_std_vjp, promote="float", infer=_reduced)
+@op(name="std", vjp=_std_vjp, promote="float", infer=_reduced, check=check_real)
 def _std(xp, x, axis=None, keepdim=False, correction=1.0):
     """The square root of the variance."""
     off = _centred(xp, x, axis)

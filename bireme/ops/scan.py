@@ -14,6 +14,7 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in, number
 from bireme.ops.math_unary import cast
+from bireme.ops.reduction import check_real
 
 
 def _flat(x: Tensor, axis: Any) -> tuple[Tensor, int]:
@@ -141,7 +142,18 @@ def cummin(
     return tuple(_cummin(*_flat(x, axis), dt.as_dtype(dtype).name))  # type: ignore[return-value]
 
 
-@op(name="logcumsumexp", check=_check_axis, promote="float", infer=lambda x, axis: x, amp="black")
+def _check_real_axis(x: Any, axis: int) -> None:
+    _check_axis(x, axis)
+    check_real(x)
+
+
+@op(
+    name="logcumsumexp",
+    check=_check_real_axis,
+    promote="float",
+    infer=lambda x, axis: x,
+    amp="black",
+)
 def _logcumsumexp(xp, x, axis=0):
     """Running log(sum(exp(x))) along `axis`."""
     if x.ndim == 0:
