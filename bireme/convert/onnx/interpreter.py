@@ -15,7 +15,7 @@ from bireme.convert.onnx.imports import FOLDS, RULES, Entry
 from bireme.convert.onnx.reader import MAX_DEPTH, Model, OnnxError, check_size, domain_of, where
 from bireme.convert.onnx.writer import onnx_package
 from bireme.core.dtype import as_dtype
-from bireme.core.errors import BiremeError, CaptureError
+from bireme.core.errors import BiremeError, CaptureError, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import _full, to_tensor
 from bireme.ops.joining import stack
@@ -122,8 +122,9 @@ class Scope:
 class Run:
     """One run over a model."""
 
-    def __init__(self, model: Model, weights: dict[str, Any]):
+    def __init__(self, model: Model, weights: dict[str, Any], both: bool = False):
         self.model = model
+        self.both = both  # an If on an unknown condition becomes both branches and a choice
         self.weights = weights
         self.steps = 0
         self.depth = 0
@@ -167,7 +168,10 @@ class Run:
             raise
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as e:
             if type(e).__name__ == "InconclusiveDimensionOperation":
-                raise
+                said = str(e).splitlines()[0]
+                raise ShapeMismatch(
+                    f"ONNX {where(node)}: {said} Give this size in input_spec"
+                ) from None
             raise OnnxError(f"ONNX {where(node)}: {type(e).__name__}: {e}") from e
         for name, value in zip(node.output, results, strict=False):
             if name:

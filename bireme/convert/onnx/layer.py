@@ -78,7 +78,7 @@ class OnnxLayer(Layer):
         given = self._given(inputs, named)
         names = list(given)
         if is_capturing() or not all(isinstance(v, Tensor) for v in given.values()):
-            return self._run(given)
+            return self._run(given, both=is_capturing())
         tensors = list(given.values())
         tape = state.trace.tape
         types = tuple([t._value.aval for t in tensors])
@@ -97,8 +97,8 @@ class OnnxLayer(Layer):
             self._calls[key] = call
         return self._run(given) if call is _EAGER else call(tensors)
 
-    def _run(self, given: dict[str, Any]) -> Any:
-        outs = Run(self._model, self._weights).graph(self._model.graph, given)
+    def _run(self, given: dict[str, Any], both: bool = False) -> Any:
+        outs = Run(self._model, self._weights, both).graph(self._model.graph, given)
         made = [_result(o) for o in outs]
         return made[0] if len(made) == 1 else made
 

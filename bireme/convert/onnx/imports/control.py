@@ -14,6 +14,7 @@ import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.convert.onnx.reader import OnnxError
+from bireme.core.errors import CaptureError
 from bireme.core.tensor import Tensor
 from bireme.ops.indexing import _gather
 
@@ -28,8 +29,28 @@ def run_body(n: Any, graph: Any, given: list[Any]) -> list[Any]:
 
 @onnx_op("If", host=True)
 def if_(n: Any, condition: Any) -> Any:
+    if n.run.both and isinstance(condition, Tensor):
+        return _choice(n, condition)
     taken = bool(np.ravel(n.known(condition))[0])
     return tuple(run_body(n, n.attr("then_branch" if taken else "else_branch"), []))
+
+
+def _choice(n: Any, condition: Tensor) -> Any:
+    """Both branches, and the results of one: a graph that is saved must hold both."""
+    from bireme.convert.onnx.interpreter import to_value
+
+    yes, no = (
+        [to_value(v) for v in run_body(n, n.attr(name), [])]
+        for name in ("then_branch", "else_branch")
+    )
+    for a, b in zip(yes, no, strict=True):
+        if a._value.aval != b._value.aval:
+            raise CaptureError(
+                f"the branches of an If give {a._value.aval} and {b._value.aval}; a graph needs "
+                "one type"
+            )
+    flag = condition.reshape([])
+    return tuple([paddle.where(flag, a, b) for a, b in zip(yes, no, strict=True)])
 
 
 def _stacked(items: list[Any]) -> Any:

@@ -110,6 +110,12 @@ def dequantize_linear(n: Any, q: Any, scale: Any, zero: Any = None) -> Any:
     return made.astype(out.name) if dtype_of(made) != out else made
 
 
+def rounded(x: Tensor) -> Tensor:
+    """What is left of x after 8-bit quantisation by its own range."""
+    steps, scale, point = dynamic_quantize(None, x)
+    return dequantised(steps, scale, point)
+
+
 @onnx_op("DynamicQuantizeLinear")
 def dynamic_quantize(n: Any, x: Tensor) -> Any:
     zero = paddle.zeros([], x.dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.elementwise import dtype_of
-from bireme.convert.onnx.imports.quantised import dequantised
+from bireme.convert.onnx.imports.quantised import dequantised, rounded
 from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.tensor import Tensor
@@ -41,8 +41,11 @@ _ORDER = {"RNN": [0], "GRU": [1, 0, 2], "LSTM": [0, 2, 3, 1]}  # our gates by ON
 class Layer:
     """One direction of a recurrent node, with time first: x is [T, B, I]."""
 
-    def __init__(self, n: Any, kind: str, at: int, w: Tensor, r: Tensor, b: Tensor | None):
+    def __init__(
+        self, n: Any, kind: str, at: int, w: Tensor, r: Tensor, b: Tensor | None, in_8_bits: bool
+    ):
         self.n, self.kind = n, kind
+        self.in_8_bits = in_8_bits  # round what is multiplied with the weights to 8 bits
         self.hidden = n.attr("hidden_size") or shape_of(r)[2]
         self.w, self.r = w[at], r[at]
         self.b = None if b is None else b[at]
@@ -64,7 +67,7 @@ class Layer:
 
     def is_usual(self, peephole: Any) -> bool:
         n = self.n
-        if n.attr("clip") or n.attr("input_forget") or peephole is not None:
+        if n.attr("clip") or n.attr("input_forget") or peephole is not None or self.in_8_bits:
             return False
         if self.kind == "RNN":
             return self.names in (["tanh"], ["relu"])
@@ -99,7 +102,7 @@ class Layer:
             raise OnnxError(f"this form of {self.kind} needs a known number of steps")
         gates = len(_ORDER[self.kind]) * self.hidden
         bias = [None, None] if self.b is None else [self.b[:gates], self.b[gates:]]
-        inputs = paddle.matmul(x, self.w.transpose([1, 0]))
+        inputs = paddle.matmul(rounded(x) if self.in_8_bits else x, self.w.transpose([1, 0]))
         inputs = inputs if bias[0] is None else inputs + bias[0]
         cell = {"RNN": self._simple, "GRU": self._gru, "LSTM": self._lstm}[self.kind]
         made: list[Any] = [None] * steps
@@ -116,7 +119,7 @@ class Layer:
         return paddle.stack(made, 0), h, c
 
     def _recurrent(self, h: Tensor, r: Tensor, bias: Any) -> Tensor:
-        out = paddle.matmul(h, r.transpose([1, 0]))
+        out = paddle.matmul(rounded(h) if self.in_8_bits else h, r.transpose([1, 0]))
         return out if bias is None else out + bias
 
     def _clipped(self, x: Tensor) -> Tensor:
@@ -159,7 +162,7 @@ class Layer:
 def recurrent(
     n: Any, kind: str, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None,
     lengths: Tensor | None = None, h0: Tensor | None = None, c0: Tensor | None = None,
-    peephole: Tensor | None = None,
+    peephole: Tensor | None = None, in_8_bits: bool = False,
 ) -> Any:  # fmt: skip
     """All directions of a recurrent node."""
     batch_first = bool(n.attr("layout", 0))
@@ -169,7 +172,7 @@ def recurrent(
     backwards = n.attr("direction", "forward") == "reverse"
     ys, hs, cs = [], [], []
     for at in range(directions):
-        layer = Layer(n, kind, at, w, r, b)
+        layer = Layer(n, kind, at, w, r, b, in_8_bits)
         zero = paddle.zeros([shape_of(x)[1], layer.hidden], dtype_of(x).name)
         starts = []
         for given in (h0, c0):
@@ -212,7 +215,7 @@ def quantised_lstm(n: Any, x: Tensor, w: Tensor, r: Tensor, *rest: Any) -> Any:
 
     return recurrent(
         n, "LSTM", x, plain(w, w_scale, w_zero), plain(r, r_scale, r_zero), b, lengths, h0, c0,
-        peephole,
+        peephole, True,
     )  # fmt: skip
 
 

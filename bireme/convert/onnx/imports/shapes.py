@@ -13,9 +13,10 @@ from bireme.convert.onnx.imports.elementwise import number
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.errors import ShapeMismatch
 from bireme.core.tensor import Tensor
+from bireme.ops.indexing import _gather
 from bireme.ops.padding import _pad_constant, _pad_copy
 
-WHOLE = (1 << 62, -(1 << 62))  # bounds at least so large mean "to the end"
+_FAR = 1 << 29  # a bound at least so large means "to the end" of a size that is not known
 
 
 def shape_of(x: Any) -> tuple[Any, ...]:
@@ -158,14 +159,26 @@ def slice_(
                 continue
             x = cut(x, axis, start, max(end, start), step)
             continue
-        if type(end) is int and end >= WHOLE[0] >> 31:
-            end = None
-        if type(end) is int and end <= WHOLE[1] >> 31:
+        if type(end) is int and abs(end) >= _FAR:
             end = None
         if type(start) is int and start == 0 and end is None and step == 1:
             continue
-        x = cut(x, axis, start, end, step)
+        x = _open_cut(x, axis, start, end, step)
     return x
+
+
+def _open_cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
+    """Part of an axis where the size or a bound is symbolic."""
+    if step < 0:
+        raise OnnxError("a slice backwards needs sizes that are known")
+    size = shape_of(x)[axis]
+    if all(v is None or type(v) is int for v in (start, end)):
+        return cut(x, axis, start, end, step)
+    first = size + start if type(start) is int and start < 0 else start
+    last = size if end is None else size + end if type(end) is int and end < 0 else end
+    if type(first) is int and first == 0 and last == size and step == 1:
+        return x
+    return _gather(x, paddle.arange(first, last, step, "int64"), axis)
 
 
 def slice_plan(n: Any, rank: int, starts: Any, ends: Any, axes: Any, steps: Any) -> list[Any]:
@@ -209,9 +222,27 @@ def pad(n: Any, x: Tensor, pads: Any = None, value: Tensor | None = None, axes: 
     if mode == "constant":
         return _pad_constant(x, number(0, x) if value is None else value.reshape([]), tuple(pairs))
     names = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+    for axis, (before, after) in enumerate(pairs):
+        if type(shape_of(x)[axis]) is not int and (before or after) and mode != "wrap":
+            x = _open_pad(x, axis, before, after, mode)
+            pairs[axis] = (0, 0)
     if mode not in names:
         raise OnnxError(f"the padding mode {mode!r} is not known")
     return _pad_copy(x, tuple(pairs), names[mode])
+
+
+def _open_pad(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
+    """Reflected or repeated edges of an axis whose size is symbolic."""
+    size = shape_of(x)[axis]
+    reflect = mode == "reflect"
+    left = np.arange(before, 0, -1) if reflect else np.zeros(before, np.int64)
+    right = np.arange(2, after + 2) if reflect else np.ones(after, np.int64)
+    parts = [x]
+    if before:
+        parts.insert(0, _gather(x, paddle.to_tensor(left), axis))
+    if after:
+        parts.append(_gather(x, paddle.to_tensor(-right) + size, axis))
+    return paddle.concat(parts, axis)
 
 
 @onnx_op("DepthToSpace")

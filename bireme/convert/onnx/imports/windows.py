@@ -15,7 +15,7 @@ from bireme.core.tensor import Tensor
 from bireme.ops.conv import _conv, _conv_transpose
 from bireme.ops.indexing import _gather
 from bireme.ops.padding import _pad_constant
-from bireme.ops.pooling import _max_pool
+from bireme.ops.pooling import _avg_pool, _max_pool
 
 
 def pairs_of(flat: Any) -> tuple[tuple[int, int], ...]:
@@ -152,6 +152,19 @@ def _padded(x: Tensor, kernel: Any, stride: Any, dilation: Any, pads: Any, count
     return _pad_constant(x, number(fill, x), pairs)
 
 
+def _plans(x: Tensor, kernel: Any, stride: Any, pads: Any, counts: Any) -> Any:
+    """(axes, plans, pads) of our pooling ops: padding reaches to the end of the last window."""
+    axes = tuple(range(2, x.ndim))
+    plans = tuple(zip(kernel, stride, counts, strict=True))
+    grown = tuple(
+        (lo, (c - 1) * s + k - size - lo)
+        for c, s, k, size, (lo, _) in zip(
+            counts, stride, kernel, shape_of(x)[2:], pads, strict=True
+        )
+    )
+    return axes, plans, grown
+
+
 def _lowest(x: Tensor) -> Any:
     kind = np.dtype(x._value.aval.dtype.numpy)
     return np.iinfo(kind).min if kind.kind in "iu" else -np.inf
@@ -163,16 +176,7 @@ def max_pool(n: Any, x: Tensor) -> Any:
     dilation = n.attr("dilations") or [1] * d
     kernel, stride, pads, counts = _spread(n, x, dilation)
     if all(e == 1 for e in dilation) and not n.wants(1):
-        axes = tuple(range(2, 2 + d))
-        plans = tuple(zip(kernel, stride, counts, strict=True))
-        ends = [
-            (c - 1) * s + k - size - lo
-            for c, s, k, size, (lo, _) in zip(
-                counts, stride, kernel, shape_of(x)[2:], pads, strict=True
-            )
-        ]
-        grown = tuple((lo, end) for (lo, _), end in zip(pads, ends, strict=True))
-        return _max_pool(x, axes, plans, grown)
+        return _max_pool(x, *_plans(x, kernel, stride, pads, counts))
     grown = _padded(x, kernel, stride, dilation, pads, counts, _lowest(x))
     parts = paddle.stack(_all_windows(grown, kernel, stride, dilation, counts), 0)
     best = paddle.max(parts, 0)
@@ -210,26 +214,13 @@ def average_pool(n: Any, x: Tensor) -> Tensor:
     d = x.ndim - 2
     dilation = n.attr("dilations") or [1] * d
     kernel, stride, pads, counts = _spread(n, x, dilation)
+    counted = tuple(pads) if n.attr("count_include_pad", 0) else ((0, 0),) * d
+    if all(e == 1 for e in dilation):
+        return _avg_pool(x, *_plans(x, kernel, stride, pads, counts), counted)
     total = _window_sum(x, kernel, stride, dilation, pads, counts)
-    shares = np.ones(())
-    counted = bool(n.attr("count_include_pad", 0))
-    for axis, (k, s, e, (lo, hi), c) in enumerate(
-        zip(kernel, stride, dilation, pads, counts, strict=True)
-    ):
-        size = shape_of(x)[2 + axis]
-        if type(size) is not int or type(c) is not int:
-            if any(p for pair in pads for p in pair) or n.attr("ceil_mode", 0):
-                # The size of a window at the edge depends on sizes that are not known yet.
-                return _symbolic_average(n, x, total, (kernel, stride, dilation, pads, counts))
-            return total / number(math.prod(kernel), x)
-        first = np.arange(c) * s - lo
-        places = first[:, None] + np.arange(k)[None] * e
-        valid = (places >= (-lo if counted else 0)) & (places < (size + hi if counted else size))
-        share = np.maximum(valid.sum(1), 1)
-        shape = [1] * d
-        shape[axis] = c
-        shares = shares * share.reshape(shape)
-    return total / paddle.to_tensor(shares.astype(np.dtype(x._value.aval.dtype.numpy)))
+    ones = _pad_constant(paddle.ones_like(x), number(1, x), ((0, 0), (0, 0), *counted))
+    rest = tuple((lo - c, hi - e) for (lo, hi), (c, e) in zip(pads, counted, strict=True))
+    return total / _window_sum(ones, kernel, stride, dilation, rest, counts)
 
 
 def _window_sum(x: Any, kernel: Any, stride: Any, dilation: Any, pads: Any, counts: Any) -> Tensor:
@@ -239,15 +230,6 @@ def _window_sum(x: Any, kernel: Any, stride: Any, dilation: Any, pads: Any, coun
     for part in parts[1:]:
         total = total + part
     return total
-
-
-def _symbolic_average(n: Any, x: Tensor, total: Tensor, plan: Any) -> Tensor:
-    kernel, stride, dilation, pads, counts = plan
-    ones = paddle.ones_like(x)
-    if n.attr("count_include_pad", 0):
-        ones = _pad_constant(ones, number(1, x), ((0, 0), (0, 0), *pads))
-        pads = ((0, 0),) * len(pads)
-    return total / _window_sum(ones, kernel, stride, dilation, pads, counts)
 
 
 @onnx_op("LpPool")
