@@ -1,0 +1,292 @@
+"""Static programs that are run twice, with Bireme here and with the real wheel in a subprocess:
+
+    FLAGS_enable_pir_api=0 python scenarios.py out.npz old
+    python scenarios.py out.npz new
+
+Each scenario takes the `paddle` module and returns arrays by name. Weights come from a seed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SCENARIOS: dict[str, Callable[[Any], dict[str, Any]]] = {}
+OLD: set[str] = set()
+
+
+def scenario(function: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def old(function: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    """A scenario with functions that the wheel has in its older representation only."""
+    OLD.add(function.__name__)
+    return scenario(function)
+
+
+class Weights:
+    """Parameter attributes with contents from a seed, the same for both libraries."""
+
+    def __init__(self, paddle: Any, seed: int = 0):
+        self.paddle, self.rng = paddle, np.random.RandomState(seed)
+
+    def __call__(self, *shape: int, **settings: Any) -> Any:
+        array = (self.rng.rand(*shape) - 0.5).astype("float32")
+        start = self.paddle.nn.initializer.Assign(array)
+        return self.paddle.ParamAttr(initializer=start, **settings)
+
+
+def programs(paddle: Any) -> tuple[Any, Any]:
+    return paddle.static.Program(), paddle.static.Program()
+
+
+def batches(count: int, *shapes: tuple[int, ...], classes: int = 3, seed: int = 1) -> Any:
+    rng = np.random.RandomState(seed)
+    for _ in range(count):
+        xs = [rng.rand(*s).astype("float32") for s in shapes]
+        yield (*xs, rng.randint(0, classes, (shapes[0][0], 1)).astype("int64"))
+
+
+def _mlp(paddle: Any, make_optimizer: Callable[[Any], Any], **weight: Any) -> dict[str, Any]:
+    static, functional = paddle.static, paddle.nn.functional
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4], "float32")
+        y = static.data("y", [None, 1], "int64")
+        h = static.nn.fc(x, 8, weight_attr=w(4, 8, **weight), bias_attr=w(8), activation="tanh")
+        out = static.nn.fc(h, 3, weight_attr=w(8, 3), bias_attr=w(3))
+        loss = functional.cross_entropy(out, y)
+        optimizer = make_optimizer(paddle)
+        _, pairs = optimizer.minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    pairs = sorted(pairs, key=lambda pair: (len(pair[0].shape), *pair[0].shape))
+    losses, grads = [], []
+    rate = optimizer._learning_rate
+    for bx, by in batches(6, (5, 4)):
+        got = exe.run(main, feed={"x": bx, "y": by}, fetch_list=[loss, *[g for _, g in pairs]])
+        losses.append(got[0])
+        grads = got[1:]
+        if hasattr(rate, "step"):
+            rate.step()
+    state = [np.array(static.global_scope().find_var(p.name).get_tensor()) for p, _ in pairs]
+    named = {f"grad{i}": g for i, g in enumerate(grads)}
+    named |= {f"param{i}": s for i, s in enumerate(state)}
+    return {"losses": np.array(losses), **named}
+
+
+@scenario
+def mlp_sgd(paddle: Any) -> dict[str, Any]:
+    return _mlp(paddle, lambda p: p.optimizer.SGD(0.5))
+
+
+@scenario
+def mlp_adam_decay_clip(paddle: Any) -> dict[str, Any]:
+    return _mlp(
+        paddle,
+        lambda p: p.optimizer.Adam(
+            p.optimizer.lr.StepDecay(0.1, step_size=2),
+            weight_decay=p.regularizer.L2Decay(0.01),
+            grad_clip=p.nn.ClipGradByGlobalNorm(0.1),
+        ),
+    )
+
+
+@scenario
+def mlp_momentum_own_settings(paddle: Any) -> dict[str, Any]:
+    return _mlp(
+        paddle,
+        lambda p: p.optimizer.Momentum(
+            p.optimizer.lr.PiecewiseDecay([2, 4], [0.2, 0.1, 0.05]), 0.9, use_nesterov=True
+        ),
+        learning_rate=0.5,
+        regularizer=paddle.regularizer.L1Decay(0.02),
+    )
+
+
+@scenario
+def mlp_adamw_by_norm(paddle: Any) -> dict[str, Any]:
+    return _mlp(
+        paddle,
+        lambda p: p.optimizer.AdamW(
+            p.optimizer.lr.NoamDecay(16, 3), grad_clip=p.nn.ClipGradByNorm(0.05)
+        ),
+    )
+
+
+@old
+def cnn_batch_norm(paddle: Any) -> dict[str, Any]:
+    static, functional = paddle.static, paddle.nn.functional
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [-1, 2, 8, 8], "float32")
+        y = static.data("y", [-1, 1], "int64")
+        h = static.nn.conv2d(x, 4, 3, padding=1, param_attr=w(4, 2, 3, 3), bias_attr=w(4))
+        h = static.nn.batch_norm(
+            h, act="relu", param_attr=w(4), bias_attr=w(4), moving_mean_name="moving_mean",
+            moving_variance_name="moving_variance",
+        )  # fmt: skip
+        h = functional.max_pool2d(h, 2)
+        out = static.nn.fc(h, 3, weight_attr=w(64, 3), bias_attr=w(3))
+        loss = functional.cross_entropy(out, y)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    losses = [
+        exe.run(main, feed={"x": bx, "y": by}, fetch_list=[loss])[0]
+        for bx, by in batches(5, (6, 2, 8, 8))
+    ]
+    find = static.global_scope().find_var
+    return {
+        "losses": np.array(losses),
+        "mean": np.array(find("moving_mean").get_tensor()),
+        "variance": np.array(find("moving_variance").get_tensor()),
+    }
+
+
+@old
+def embedding_lstm(paddle: Any) -> dict[str, Any]:
+    static, functional = paddle.static, paddle.nn.functional
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        ids = static.data("ids", [None, 7], "int64")
+        y = static.data("y", [None, 1], "int64")
+        h = static.nn.embedding(ids, [11, 6], param_attr=w(11, 6))
+        lstm = paddle.nn.LSTM(
+            6, 5, weight_ih_attr=w(20, 6), weight_hh_attr=w(20, 5), bias_ih_attr=w(20),
+            bias_hh_attr=w(20),
+        )  # fmt: skip
+        seq, _ = lstm(h)
+        out = static.nn.fc(seq[:, -1], 3, weight_attr=w(5, 3), bias_attr=w(3))
+        loss = paddle.mean(functional.cross_entropy(out, y))
+        paddle.optimizer.Adam(0.05).minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    rng, losses = np.random.RandomState(3), []
+    for size in (4, 4, 6, 2):
+        feed = {"ids": rng.randint(0, 11, (size, 7)), "y": rng.randint(0, 3, (size, 1))}
+        losses.append(exe.run(main, feed=feed, fetch_list=[loss])[0])
+    return {"losses": np.array(losses)}
+
+
+@scenario
+def gradients_of_inputs(paddle: Any) -> dict[str, Any]:
+    static = paddle.static
+    main, startup = programs(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 3], "float32")
+        x.stop_gradient = False
+        y = paddle.tanh(x * x) + paddle.square(x)
+        (dx,) = static.gradients([y], [x])
+        (ddx,) = static.gradients([dx], [x])
+        weighted = static.data("g", [None, 3], "float32")
+        (dxg,) = static.gradients(y, x, target_gradients=weighted)
+    exe = static.Executor()
+    bx, bg = (a for a in np.random.RandomState(0).rand(2, 4, 3).astype("float32"))
+    got = exe.run(main, feed={"x": bx, "g": bg}, fetch_list=[dx, ddx, dxg])
+    return dict(zip(("dx", "ddx", "dxg"), got, strict=True))
+
+
+@old
+def layer_functions(paddle: Any) -> dict[str, Any]:
+    static, nn = paddle.static, paddle.static.nn
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4, 6, 6], "float32")
+        flat = static.data("flat", [None, 5], "float32")
+        other = static.data("other", [None, 3], "float32")
+        outs = {
+            "fc_flat": nn.fc(x, 3, weight_attr=w(144, 3), bias_attr=w(3)),
+            "fc_last": nn.fc(x, 3, 3, weight_attr=w(6, 3), bias_attr=False),
+            "fc_two": nn.fc([flat, other], 2, weight_attr=[w(5, 2), w(3, 2)], bias_attr=w(2)),
+            "transposed": nn.conv2d_transpose(
+                x, 3, filter_size=3, stride=2, padding=1, param_attr=w(4, 3, 3, 3), bias_attr=w(3)
+            ),
+            "transposed_sized": nn.conv2d_transpose(
+                x, 2, output_size=12, stride=2, param_attr=w(4, 2, 2, 2), bias_attr=w(2)
+            ),
+            "grouped": nn.conv2d(
+                x, 6, 3, stride=2, padding="SAME", groups=2, param_attr=w(6, 2, 3, 3),
+                bias_attr=w(6), act="relu",
+            ),
+            "layer_norm": nn.layer_norm(x, begin_norm_axis=2, param_attr=w(36), bias_attr=w(36)),
+            "group_norm": nn.group_norm(x, 2, param_attr=w(4), bias_attr=w(4), act="sigmoid"),
+            "instance_norm": nn.instance_norm(x, param_attr=w(4), bias_attr=w(4)),
+            "prelu_all": nn.prelu(x - 0.5, "all", param_attr=w(1)),
+            "prelu_channel": nn.prelu(x - 0.5, "channel", param_attr=w(1, 4, 1, 1)),
+            "prelu_element": nn.prelu(x - 0.5, "element", param_attr=w(1, 4, 6, 6)),
+            "bilinear": nn.bilinear_tensor_product(
+                flat, other, 4, param_attr=w(4, 5, 3), bias_attr=w(1, 4)
+            ),
+        }  # fmt: skip
+    exe = static.Executor()
+    exe.run(startup)
+    rng = np.random.RandomState(5)
+    feed = {
+        "x": rng.rand(2, 4, 6, 6).astype("float32"),
+        "flat": rng.rand(2, 5).astype("float32"),
+        "other": rng.rand(2, 3).astype("float32"),
+    }
+    return dict(zip(outs, exe.run(main, feed=feed, fetch_list=list(outs.values())), strict=True))
+
+
+@old
+def shared_parameter_and_frozen(paddle: Any) -> dict[str, Any]:
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4], "float32")
+        shared = w(4, 4, name="shared_by_two")
+        fixed = w(4, trainable=False)
+        h = static.nn.fc(x, 4, weight_attr=shared, bias_attr=fixed, activation="tanh")
+        h = static.nn.fc(h, 4, weight_attr=shared, bias_attr=False)
+        loss = paddle.mean(h * h)
+        pairs = static.append_backward(loss)
+        (gradient,) = [g for p, g in pairs if p.name == "shared_by_two"]
+    exe = static.Executor()
+    exe.run(startup)
+    bx = np.random.RandomState(0).rand(3, 4).astype("float32")
+    got = exe.run(main, feed={"x": bx}, fetch_list=[loss, gradient])
+    return {"loss": got[0], "gradient": got[1], "count": np.array(len(pairs))}
+
+
+@old
+def state_that_counts(paddle: Any) -> dict[str, Any]:
+    static = paddle.static
+    main, startup = programs(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [2], "float32")
+        total = static.create_global_var([2], 1.5, "float32", persistable=True, name="total")
+        paddle.assign(total + x, total)
+        twice = total * 2
+    exe = static.Executor()
+    exe.run(startup)
+    feed = {"x": np.array([1, 2], "float32")}
+    got = [exe.run(main, feed=feed, fetch_list=[twice])[0] for _ in range(3)]
+    return {"twice": np.array(got)}
+
+
+def run_some(paddle: Any, names: list[str]) -> dict[str, np.ndarray]:
+    """These scenarios' results as `scenario/name`."""
+    results = {}
+    paddle.enable_static()
+    for name in names:
+        results |= {f"{name}/{k}": np.asarray(v) for k, v in SCENARIOS[name](paddle).items()}
+    return results
+
+
+if __name__ == "__main__":
+    import paddle as real
+
+    chosen = [name for name in SCENARIOS if (name in OLD) == (sys.argv[2] == "old")]
+    np.savez(sys.argv[1], **run_some(real, chosen))
