@@ -54,7 +54,7 @@ _LAZY = {
     "amp", "autograd", "device", "distributed", "fft", "io", "jit", "linalg", "metric", "nn",
     "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
     "distribution",
-    "hub", "sysconfig", "utils", "version",
+    "callbacks", "hub", "sysconfig", "utils", "version",
 }  # fmt: skip
 _LAZY_NAMES = {
     name: module
@@ -65,6 +65,7 @@ _LAZY_NAMES = {
         ),
         "autograd": "enable_grad grad is_grad_enabled no_grad set_grad_enabled",
         "device": "get_device set_device",
+        "hapi": "Model flops summary",
         "io.serialization": "load save",
         "nn.attributes": "ParamAttr",
         "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm softmax",

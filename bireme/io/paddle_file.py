@@ -20,7 +20,7 @@ from bireme.io.safetensors_file import FileFormatError
 from bireme.io.unpickle import load_prefix
 from bireme.io.unpickle.machine import MAX_DEPTH
 
-ENDINGS = (".pdparams", ".pdopt", ".pdtensor")
+ENDINGS = (".pdparams", ".pdopt", ".pdtensor", ".pdscaler")
 NAME_TABLE = "StructuredToParameterName@@"
 _PIECES = "UnpackBigParamInfor@@"
 _PIECE_BYTES = 2**30 - 1  # protocols below 4 cannot hold larger objects in one piece
