@@ -25,10 +25,20 @@ def backward(
     tensors: Tensor | Sequence[Tensor],
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool = False,
+    *,
+    dump_backward_graph_path: str | None = None,
 ) -> None:
-    """Compute the gradients of `tensors` by every leaf they depend on."""
+    """Compute the gradients of `tensors` by every leaf they depend on.
+
+    With `dump_backward_graph_path` the graph that is walked is also drawn: a Graphviz file
+    named after the time is put into that folder.
+    """
     roots = _tensors(tensors, "tensors")
     given = _initial(grad_tensors, len(roots))
+    if dump_backward_graph_path is not None:
+        from bireme.autograd.drawing import write_graph
+
+        write_graph(roots, dump_backward_graph_path)
     engine.run_backward(roots, given, retain_graph, False)
 
 

@@ -1,0 +1,7 @@
+"""`paddle.incubate`: what Paddle is still trying out."""
+
+from __future__ import annotations
+
+from bireme.incubate import autograd
+
+__all__ = ["autograd"]
