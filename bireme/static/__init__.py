@@ -11,16 +11,21 @@ from bireme.static.input_spec import InputSpec
 _WHERE = {
     name: module
     for module, names in {
+        "averaging": "ExponentialMovingAverage",
         "backward": "append_backward gradients",
         "compiled": "BuildStrategy CompiledProgram",
         "executor": "Executor",
+        "metrics": "accuracy auc",
         "model_files": (
             "deserialize_persistables deserialize_program load_from_file load_inference_model "
             "normalize_program save_inference_model save_to_file serialize_persistables "
             "serialize_program"
         ),
         "places": "cpu_places cuda_places",
-        "program": "Program data default_main_program default_startup_program program_guard",
+        "program": (
+            "Program data default_main_program default_startup_program name_scope program_guard"
+        ),
+        "python_ops": "Print py_func",
         "scope": "Scope global_scope scope_guard",
         "state_files": "load load_program_state save set_program_state",
         "variables": "Variable create_global_var create_parameter",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bireme.core.aval import Aval
+from bireme.core.dtype import as_dtype
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Node, Number, Ref
 from bireme.core.tensor import Tensor
+from bireme.nn import naming
+from bireme.static.recorder import declare_data
 
 if TYPE_CHECKING:
     from bireme.static.program import Program
@@ -15,8 +19,9 @@ if TYPE_CHECKING:
 class Operator:
     """One recorded op, for looking at."""
 
-    def __init__(self, block: Block, graph: Graph, node: Node):
+    def __init__(self, block: Block, graph: Graph, node: Node, namescope: str):
         self.block = block
+        self.namescope = namescope  # where it was recorded, see static.name_scope
         self._graph, self._node = graph, node
 
     @property
@@ -84,7 +89,12 @@ class Block:
         graph = trace.graph([])
         for var in trace.vars.values():
             graph.names[trace.slots[id(var.leaf)]] = var.name
-        return [Operator(self, graph, node) for node in graph.nodes]
+        made, position = [], 0
+        for node in graph.nodes:
+            prefix = [p for start, p in trace.prefixes if start <= position][-1]
+            made.append(Operator(self, graph, node, prefix))
+            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
+        return made
 
     @property
     def vars(self) -> dict[str, Tensor]:
@@ -100,6 +110,24 @@ class Block:
         except InvalidArgument:
             return False
         return True
+
+    def create_var(
+        self, name: str | None = None, shape: Any = (), dtype: Any = "float32", **settings: Any
+    ) -> Tensor:
+        """A variable without contents, for `py_func` to fill. `stop_gradient` and `persistable`
+        may be set."""
+        made = declare_data(
+            self.program._trace,
+            name or naming.generate("_generated_var"),
+            shape,
+            as_dtype(dtype),
+            "made",
+        )
+        for setting, value in settings.items():
+            if setting not in ("stop_gradient", "persistable"):
+                raise InvalidArgument(f"[create_var] does not know the setting {setting!r}")
+            setattr(made, setting, value)
+        return made
 
     def all_parameters(self) -> list[Any]:
         return self.program.all_parameters()

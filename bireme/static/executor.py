@@ -6,7 +6,9 @@ eager trace. So it is interpreted or compiled, cached and given donated buffers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +100,21 @@ class Executor:
         self.place = places.default_place() if place is None else places.as_place(place)
         self._closed = False
 
+    @contextmanager
+    def _on_place(self) -> Iterator[None]:
+        """This executor's device as the current one."""
+        before = places.default_place()
+        if self.place == before:
+            yield
+            return
+        trace.flush()
+        places.set_default_place(self.place)
+        try:
+            yield
+        finally:
+            trace.flush()
+            places.set_default_place(before)
+
     def close(self) -> None:
         """Free what runs have cached. A closed executor runs no more."""
         self._closed = True
@@ -132,7 +149,7 @@ class Executor:
         held = global_scope() if scope is None else scope
         wanted = _fetches(fetch_list)
         given = _feeds(feed, chosen)
-        with running():
+        with running(), self._on_place():
             start_state(chosen, held)
             slots = tuple([chosen.slot_of(w) for w in wanted])
             if use_prune and wanted:
@@ -223,6 +240,10 @@ def _input(var: Variable | Tensor, feed: dict[str, Any], scope: Scope) -> Tensor
         return constant(np.asarray(var.read(), t.dtype.numpy))
     if var.kind == "state":
         return scope.tensor(var.name)
+    if var.kind == "made":
+        raise InvalidArgument(
+            f"[Executor.run] variable {var.name!r} was made by create_var and no op fills it"
+        )
     if var.name not in feed:
         raise InvalidArgument(
             f"[Executor.run] the program needs {var.name!r} ({t}), which is not fed. Received: "
@@ -293,9 +314,11 @@ def _feeds(feed: Any, program: Program) -> dict[str, Any]:
         )
     known = [n for n, v in program._trace.vars.items() if v.kind == "data"]
     unknown = [n for n in feed if n not in known]
-    if unknown and known:
-        raise InvalidArgument(
-            f"[Executor.run] the program has no input {unknown[0]!r}; its inputs are {known}"
+    if unknown:
+        warnings.warn(
+            f"[Executor.run] the program has no input {unknown[0]!r}, which is fed; its inputs "
+            f"are {known}",
+            stacklevel=3,
         )
     return dict(feed)
 

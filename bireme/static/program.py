@@ -160,7 +160,7 @@ class Program:
         text = str(self)
         if not with_details:
             return text
-        lines = [f"  {op.type}: {op.source}" for op in self.global_block().ops]
+        lines = [f"  {op.namescope}{op.type}: {op.source}" for op in self.global_block().ops]
         return "\n".join([text, "recorded at:", *lines])
 
     def __str__(self) -> str:
@@ -273,6 +273,20 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
     finally:
         _defaults.main, _defaults.startup = before
         recorder.write_into(_defaults.main._trace)
+
+
+@contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Mark the ops recorded inside the block; shown by `to_string(..., with_details=True)`."""
+    if not isinstance(prefix, str) or not prefix:
+        raise TypeMismatch(f"[name_scope] prefix must be a str. Received: {prefix!r}")
+    scopes = _defaults.main._trace.prefixes
+    outer = scopes[-1][1]
+    scopes.append((len(_defaults.main._trace.code), f"{outer}{prefix}/"))
+    try:
+        yield
+    finally:
+        scopes.append((len(_defaults.main._trace.code), outer))
 
 
 def data(name: str, shape: Any, dtype: Any = None, lod_level: int = 0) -> Tensor:

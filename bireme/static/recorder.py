@@ -30,7 +30,9 @@ class Variable:
     `leaf` is what a run starts with."""
 
     name: str
-    kind: str  # 'data' is fed, 'state' lives in a scope, 'number' is read in every run
+    # 'data' is fed, 'state' lives in a scope, 'number' is read in every run, 'made' is what an
+    # op of the program fills.
+    kind: str
     tensor: Tensor
     leaf: Value
     read: Callable[[], float] | None = None
@@ -44,6 +46,7 @@ class ProgramTrace(CaptureTrace):
         self.program = program
         self.vars: dict[str, Variable] = {}
         self.updated: list[Value] = []  # contents that an update has replaced
+        self.prefixes: list[tuple[int, str]] = [(0, "/")]  # name_scope by position in the code
 
     def declare(
         self, name: str, kind: str, tensor: Tensor, read: Callable[[], float] | None = None
@@ -157,7 +160,9 @@ class ProgramTrace(CaptureTrace):
         return None
 
 
-def declare_data(into: ProgramTrace, name: str, shape: Iterable[Any], dtype: Any) -> Tensor:
+def declare_data(
+    into: ProgramTrace, name: str, shape: Iterable[Any], dtype: Any, kind: str = "data"
+) -> Tensor:
     """A new fed input. Sizes that are not known are shared by axis: `batch`, `dim1` …"""
     sizes = []
     for axis, d in enumerate(shape):
@@ -170,7 +175,7 @@ def declare_data(into: ProgramTrace, name: str, shape: Iterable[Any], dtype: Any
     t = aval(tuple(sizes), dtype)
     known = into.vars.get(name)
     if known is not None:
-        if known.kind == "data" and known.leaf.aval is t:
+        if known.kind == kind and known.leaf.aval is t:
             return known.tensor
         raise InvalidArgument(
             f"[data] the program already has a variable {name!r} of type {known.leaf.aval}; "
@@ -178,7 +183,7 @@ def declare_data(into: ProgramTrace, name: str, shape: Iterable[Any], dtype: Any
         )
     made = Tensor(into.placeholder(t), None)
     made._name = name
-    return into.declare(name, "data", made).tensor
+    return into.declare(name, kind, made).tensor
 
 
 @states.new_state.register

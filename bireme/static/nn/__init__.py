@@ -12,6 +12,7 @@ from bireme.static.nn.common import (
 )
 from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
 from bireme.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
+from bireme.static.python_ops import py_func
 
 __all__ = [
     "batch_norm",
@@ -26,6 +27,7 @@ __all__ = [
     "instance_norm",
     "layer_norm",
     "prelu",
+    "py_func",
     "row_conv",
     "spectral_norm",
 ]
