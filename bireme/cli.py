@@ -1,4 +1,4 @@
-"""The command line: `bireme demo | run | info | bench`."""
+"""The command line: `bireme demo | run | convert | info | bench`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ def _parser() -> argparse.ArgumentParser:
 
     info = commands.add_parser("info", help="versions, devices, cache and switches")
     info.set_defaults(function=_info)
+
+    convert = commands.add_parser("convert", help="an ONNX model as a folder that jit.load reads")
+    convert.add_argument("model", help="the .onnx file")
+    convert.add_argument("output", help="folder for model.json and model.safetensors")
+    convert.set_defaults(function=_convert)
 
     bench = commands.add_parser("bench", help="measure against other frameworks")
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="see docs/benchmarks.md")
@@ -91,6 +96,22 @@ def _info(options: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name.ljust(width)}  {value}")
+    return 0
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from bireme import jit, onnx
+    from bireme.core.errors import BiremeError
+
+    target = Path(options.output) / "model"
+    try:
+        layer = onnx.load(options.model)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        jit.save(layer, str(target), layer.input_specs())
+    except (BiremeError, OSError) as e:
+        print(f"bireme convert: {e}", file=sys.stderr)
+        return 1
+    print(f"wrote {target}.json and {target}.safetensors; load them with jit.load({str(target)!r})")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bireme.backends import get_backend
+from bireme.core import dims
 from bireme.core.graph import Graph, Node, Number, Ref
 from bireme.core.rewrite import GraphBuilder
 from bireme.passes.manager import register
@@ -37,10 +38,18 @@ def _is_known(node: Node, graph: Graph, known: dict[int, np.ndarray]) -> bool:
     call = node.call
     if not all(t.is_static and t.size * t.dtype.itemsize <= LARGEST for t in call.outs):
         return False
+    if any(_is_open(v) for v in call.attrs.values()):
+        return False  # sizes as data: known only once the graph is given its inputs
     return all(
         a is None or (a in graph.numbers if isinstance(a, Number) else a in known)
         for a in node.args
     )
+
+
+def _is_open(attribute: object) -> bool:
+    if isinstance(attribute, tuple):
+        return any(_is_open(item) for item in attribute)
+    return dims.is_dim_expression(attribute)
 
 
 def _contents(a: Ref, graph: Graph, known: dict[int, np.ndarray]) -> object:

@@ -63,7 +63,8 @@ def samples(case: Path, model: Any) -> list[tuple[list[Any], list[Any]]]:
 def agree(have: Any, want: Any, rtol: float = 1e-3, atol: float = 1e-5) -> None:
     """Raise AssertionError unless the two results are equal within the usual bounds."""
     if isinstance(want, list | tuple):
-        assert isinstance(have, list | tuple) and len(have) == len(want), "another length"
+        assert isinstance(have, list | tuple), "no sequence"
+        assert len(have) == len(want), "another length"
         for h, w in zip(have, want, strict=True):
             agree(h, w, rtol, atol)
         return
@@ -95,7 +96,8 @@ def check(results: list[Any], want: list[Any], model: Any) -> None:
     assert len(results) >= len(want), "results are missing"
     for h, w in zip(results, want, strict=False):
         if is_random(model):
-            assert np.asarray(h).dtype == w.dtype and np.asarray(h).shape == w.shape
+            assert np.asarray(h).dtype == w.dtype
+            assert np.asarray(h).shape == w.shape
         else:
             agree(h, w)
 

@@ -30,7 +30,16 @@ def to_onnx(captured: Captured, opset: int = 17) -> Any:
         raise InvalidArgument(f"opset_version must be at least {OLDEST_OPSET}. Received: {opset!r}")
     graph = _inference_graph(captured)
     _check_ops(graph)
-    return _Exporter(graph, captured, Writer(opset)).model()
+    weights = [np.asarray(t._array()) for t in captured.outer]
+    n_arguments = len(captured.op.given) - len(weights)
+    return _Exporter(graph, n_arguments, weights, Writer(opset)).model()
+
+
+def graph_to_onnx(graph: Graph, opset: int = 17) -> Any:
+    """A graph whose weights are all constants as an `onnx.ModelProto`; no pass changes it."""
+    _check_ops(graph)
+    n_arguments = len(graph.inputs) - len(graph.constants)
+    return _Exporter(graph, n_arguments, [], Writer(opset)).model()
 
 
 def _inference_graph(captured: Captured) -> Graph:
@@ -59,28 +68,29 @@ def _check_ops(graph: Graph) -> None:
 
 
 class _Exporter:
-    def __init__(self, graph: Graph, captured: Captured, writer: Writer):
+    def __init__(self, graph: Graph, n_arguments: int, weights: list[Any], writer: Writer):
         self.graph = graph
-        self.captured = captured
+        self.n_arguments = n_arguments
+        self.weights = weights  # of the inputs after the arguments that are no constants
         self.w = writer
         self.names: dict[Any, str] = {}
 
     def model(self) -> Any:
         w, graph = self.w, self.graph
-        n_arguments = len(self.captured.op.given) - len(self.captured.outer)
         arguments = []
-        outer = iter(self.captured.outer)
+        weights = iter(self.weights)
         for i, t in enumerate(graph.inputs):
             name = graph.names.get(-1 - i) or f"constant_{i}"
             if i in graph.constants:
                 w.weight(name, np.asarray(graph.constants[i]))
-            elif i < n_arguments:
+            elif i < self.n_arguments:
                 arguments.append(w.value_info(name, t))
                 for axis, d in enumerate(t.shape):
                     if dims.is_symbolic(d):
-                        w.sizes.setdefault(str(d), (name, axis))
+                        symbol, factor = dims.unknown(d)
+                        w.sizes.setdefault(symbol, (name, axis, factor))
             else:
-                w.weight(name, np.asarray(next(outer)._array()))
+                w.weight(name, next(weights))
             self.names[-1 - i] = name
         for node in graph.nodes:
             self._node(node)

@@ -17,8 +17,8 @@ from bireme.convert.onnx.writer import onnx_package
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError, CaptureError, ShapeMismatch
 from bireme.core.tensor import Tensor
-from bireme.ops.creation import _full, to_tensor
-from bireme.ops.joining import stack
+from bireme.ops.creation import to_tensor
+from bireme.ops.dimensions import dimensions
 
 MAX_STEPS = 1_000_000  # nodes that one call may run, loops included
 
@@ -39,10 +39,7 @@ def to_value(known: Any) -> Tensor:
             raise OnnxError("strings cannot be computed with here")
         if all(type(i) is int for i in items):
             return to_tensor(known.astype(np.int64))
-        made = [_full(i, (), "int64") for i in items]
-        if known.ndim == 0:
-            return made[0]
-        return stack(made).reshape(list(known.shape))
+        return dimensions(dims=tuple(items)).reshape(list(known.shape))
     try:
         as_dtype(known.dtype)
     except BiremeError:
@@ -231,9 +228,7 @@ class Run:
         refs = [a for a in node.attribute if a.ref_attr_name]
         if refs:
             made = dict(made)
-            made.update(
-                {a.name: outer[a.ref_attr_name] for a in refs if a.ref_attr_name in outer}
-            )
+            made.update({a.name: outer[a.ref_attr_name] for a in refs if a.ref_attr_name in outer})
         return made
 
     def _attr(self, attribute: Any) -> Any:

@@ -10,7 +10,13 @@ import numpy as np
 from bireme.convert.onnx.imports import RULES
 from bireme.convert.onnx.interpreter import Run, dense, function_body, to_value
 from bireme.convert.onnx.reader import (
-    Model, OnnxError, all_nodes, domain_of, read_model, subgraphs, where,
+    Model,
+    OnnxError,
+    all_nodes,
+    domain_of,
+    read_model,
+    subgraphs,
+    where,
 )  # fmt: skip
 from bireme.convert.onnx.writer import onnx_package
 from bireme.core.capture import capture, is_capturing
@@ -24,6 +30,7 @@ from bireme.nn.layer.layer import Layer
 # A constant of up to this many elements stays a known value, so that shapes can be made from it.
 _SMALL = 1024
 _EAGER = object()
+_MAX_CALLS = 256  # captured graphs, one per set of input types
 
 
 class OnnxLayer(Layer):
@@ -69,7 +76,9 @@ class OnnxLayer(Layer):
             tensor = info.type.tensor_type
             if info.type.WhichOneof("value") != "tensor_type" or not tensor.elem_type:
                 raise OnnxError(f"the input {info.name!r} is not a tensor")
-            shape = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
+            shape = [
+                d.dim_value if d.dim_value > 0 else _symbol(d.dim_param) for d in tensor.shape.dim
+            ]
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
             specs.append(InputSpec(shape, dtype, _identifier(info.name)))
         return specs
@@ -86,7 +95,7 @@ class OnnxLayer(Layer):
         key = (tuple(names), types, needs, tape, state.trace.amp)
         call = self._calls.get(key)
         if call is None or (call is not _EAGER and not call.is_current()):
-            call = _EAGER
+            call: Any = _EAGER
             with contextlib.suppress(CaptureError):
                 captured = capture(
                     lambda arguments: self._run(dict(zip(names, arguments, strict=True))),
@@ -94,6 +103,8 @@ class OnnxLayer(Layer):
                     tape=tape, amp=state.trace.amp,
                 )  # fmt: skip
                 call = CapturedCall(captured)
+            if len(self._calls) >= _MAX_CALLS:
+                self._calls.clear()
             self._calls[key] = call
         return self._run(given) if call is _EAGER else call(tensors)
 
@@ -156,6 +167,11 @@ class OnnxLayer(Layer):
         while label in self._held or hasattr(type(self), label):
             label += "_"
         return label
+
+
+def _symbol(name: str) -> str | None:
+    """A size that the file leaves open, under the file's own name where it has one."""
+    return _identifier(name) + "_" * (name in ("max", "min", "mod")) if name.strip("?") else None
 
 
 def _identifier(name: str) -> str:
@@ -232,6 +248,4 @@ def _static_names(graph: Any) -> set[str]:
 
 def _statistics(graph: Any) -> set[str]:
     """Running means and variances."""
-    return {
-        i for n in all_nodes(graph) if n.op_type == "BatchNormalization" for i in n.input[3:5]
-    }
+    return {i for n in all_nodes(graph) if n.op_type == "BatchNormalization" for i in n.input[3:5]}

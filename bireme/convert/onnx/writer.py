@@ -26,8 +26,8 @@ def onnx_package() -> Any:
     """The `onnx` package, or an error that says how to get it."""
     try:
         import onnx
-        import onnx.helper
-        import onnx.numpy_helper
+        import onnx.helper  # type: ignore[import-not-found]
+        import onnx.numpy_helper  # type: ignore[import-not-found]
     except ImportError:
         raise MissingPackage(
             "exporting to ONNX needs the package 'onnx': pip install 'bireme[onnx]'"
@@ -43,7 +43,8 @@ class Writer:
         self.opset = opset
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
-        self.sizes: dict[str, tuple[str, int]] = {}  # where each symbol can be read: input, axis
+        # Where each symbol can be read: input, axis, and how many times the symbol is there.
+        self.sizes: dict[str, tuple[str, int, int]] = {}
         self._constants: dict[Any, str] = {}
         self._dimensions: dict[str, str] = {}
         self._count = 0
@@ -117,9 +118,10 @@ class Writer:
         if isinstance(node, ast.Constant):
             return self.ints([node.value])  # type: ignore[list-item]
         if isinstance(node, ast.Name):
-            source, axis = self.sizes[node.id]
+            source, axis, factor = self.sizes[node.id]
             whole = self.emit("Shape", source)
-            return self.emit("Gather", whole, self.ints([axis]), axis=0)
+            size = self.emit("Gather", whole, self.ints([axis]), axis=0)
+            return size if factor == 1 else self.emit("Div", size, self.ints([factor]))
         if isinstance(node, ast.UnaryOp):
             return self.emit("Neg", self._expression(node.operand))
         if isinstance(node, ast.BinOp):

@@ -102,7 +102,7 @@ def scan(n: Any, *inputs: Any) -> Any:
     body, count = n.attr("body"), n.attr("num_scan_inputs")
     if n.opset == 8:
         return _scan_8(n, *inputs)
-    given = [to_value(i) if i is not None else None for i in inputs]
+    given: list[Any] = [None if i is None else to_value(i) for i in inputs]
     state, rows = given[: len(given) - count], given[len(given) - count :]
     n_scanned = len(body.output) - len(state)
     axes = n.attr("scan_input_axes") or [0] * count

@@ -10,7 +10,7 @@ import numpy as np
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.elementwise import dtype_of
-from bireme.convert.onnx.imports.shapes import shape_of, sizes
+from bireme.convert.onnx.imports.shapes import in_tensors, shape_of, sizes
 from bireme.convert.onnx.reader import OnnxError, check_size
 from bireme.core.tensor import Tensor
 
@@ -52,7 +52,7 @@ def range_(n: Any, start: Any, limit: Any, delta: Any) -> Any:
         return np.arange(count, dtype=np.int64).astype(start.dtype) * start.dtype.type(
             by
         ) + start.dtype.type(first)
-    return paddle.arange(first, last, by, "int64")
+    return paddle.arange(0, last - first, by, "int64") + in_tensors(first)
 
 
 @onnx_op("EyeLike")

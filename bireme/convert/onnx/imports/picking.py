@@ -9,7 +9,7 @@ import numpy as np
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.elementwise import dtype_of
-from bireme.convert.onnx.imports.shapes import shape_of, sizes
+from bireme.convert.onnx.imports.shapes import in_tensors, shape_of, sizes
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
@@ -19,7 +19,7 @@ from bireme.ops.indexing import _gather, _put_along, _take_along
 def from_end(index: Tensor, size: Any) -> Tensor:
     """Negative positions counted from the end."""
     index = index.astype("int64")
-    return paddle.where(index < 0, index + size, index)
+    return paddle.where(index < 0, index + in_tensors(size), index)
 
 
 @onnx_op("Gather")
@@ -43,7 +43,7 @@ def _flat_positions(index: Tensor, sizes_: list[Any]) -> Tensor:
     parts = [from_end(index[..., i], d) for i, d in enumerate(sizes_)]
     flat = parts[0]
     for d, part in zip(sizes_[1:], parts[1:], strict=True):
-        flat = flat * d + part
+        flat = flat * in_tensors(d) + part
     return flat
 
 

@@ -68,7 +68,7 @@ def _tensor(v: Any) -> Any:
 @onnx_op("QuantizeLinear", host=True)
 def quantize_linear(n: Any, x: Any, scale: Any, zero: Any = None) -> Any:
     dtype = dtype_of(zero) if zero is not None else n.dtype("output_dtype", np.dtype(np.uint8))
-    if _any_host(zero) or not has_tensors(dtype) or dtype.kind != "u" and dtype.kind != "i":
+    if _any_host(zero) or not has_tensors(dtype) or (dtype.kind != "u" and dtype.kind != "i"):
         return _quantise_known(n, n.known(x), n.known(scale), zero, dtype)
     x, scale, zero = _tensor(x), _tensor(scale), _tensor(zero)
     if dtype_of(x).kind != "f":
@@ -134,8 +134,10 @@ def _without(q: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> 
     if zero is None:
         return real
     point = zero.astype("float32")
-    return real - (point.reshape(shape) if shape and point.ndim == 1 and point.shape[0] > 1
-                   else point.reshape([]) if point.ndim <= 1 and point.size == 1 else point)  # fmt: skip
+    if point.ndim == 1:
+        several = shape_of(point)[0] > 1
+        point = point.reshape(shape if shape and several else [-1] if several else [])
+    return real - point
 
 
 def _integer_product(a: Tensor, b: Tensor) -> Tensor:

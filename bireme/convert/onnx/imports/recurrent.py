@@ -206,7 +206,8 @@ def long_short(n: Any, *inputs: Any) -> Any:
 @onnx_op("DynamicQuantizeLSTM", domain="com.microsoft")
 def quantised_lstm(n: Any, x: Tensor, w: Tensor, r: Tensor, *rest: Any) -> Any:
     """ONNX Runtime's LSTM with 8-bit weights, stored as [direction, input, gates]."""
-    b, lengths, h0, c0, peephole, w_scale, w_zero, r_scale, r_zero = (*rest, *[None] * 9)[:9]
+    given: list[Any] = [*rest, *[None] * 9]
+    b, lengths, h0, c0, peephole, w_scale, w_zero, r_scale, r_zero = given[:9]
 
     def plain(q: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
         shape = [shape_of(q)[0], 1, -1] if scale.ndim > 1 else [-1, 1, 1]

@@ -10,6 +10,7 @@ import numpy as np
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.elementwise import dtype_of, is_integer
+from bireme.convert.onnx.imports.shapes import in_tensors, shape_of
 from bireme.core.tensor import Tensor
 
 
@@ -101,7 +102,7 @@ def position(n: Any, x: Tensor) -> Tensor:
     find = paddle.argmax if n.kind == "ArgMax" else paddle.argmin
     if n.attr("select_last_index", 0):
         back = find(paddle.flip(x, [axis]), axis=axis, keepdim=keep)
-        return paddle.full([], x.shape[axis] - 1, "int64") - back
+        return in_tensors(shape_of(x)[axis] - 1) - back
     return find(x, axis=axis, keepdim=keep)
 
 

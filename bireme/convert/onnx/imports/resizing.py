@@ -158,7 +158,8 @@ def _resized(
     else:
         raise OnnxError("neither scales nor sizes are given")
     check_size([w for w in new if type(w) is int], "the result")
-    mode = {"bilinear": "linear"}.get(n.attr("mode", "nearest"), n.attr("mode", "nearest"))
+    mode: str = n.attr("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
     bounds = np.ravel(roi) if roi is not None and np.size(roi) else None
     crops = coordinates == "tf_crop_and_resize"
     floating = dtype_of(x).kind == "f"

@@ -91,8 +91,8 @@ def sample(image: Tensor, places: list[Tensor], mode: str, padding: str, align: 
 @onnx_op("GridSample")
 def grid_sample(n: Any, x: Tensor, grid: Tensor) -> Tensor:
     names = {"bilinear": "linear", "bicubic": "cubic"}
-    mode = n.attr("mode", "linear")
-    mode = names.get(mode, mode)
+    given: str = n.attr("mode", "linear")
+    mode = names.get(given, given)
     align = bool(n.attr("align_corners", 0))
     space, d = shape_of(x)[2:], x.ndim - 2
     points = grid.reshape([shape_of(grid)[0], -1, d])
@@ -135,9 +135,7 @@ def roi_align(n: Any, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
         steps = [e / o for e, o in zip(extent, (height, width), strict=True)]
         counts = [ratio or max(math.ceil(s), 1) for s in steps]
         spots = []
-        for start, step, count, out in zip(
-            (y1, x1), steps, counts, (height, width), strict=True
-        ):
+        for start, step, count, out in zip((y1, x1), steps, counts, (height, width), strict=True):
             inner = (np.arange(count) + 0.5) / count
             spots.append(start + (np.arange(out)[:, None] + inner[None]) * step)
         made.append(_aligned(n, x[int(owner) : int(owner) + 1], spots))

@@ -13,6 +13,7 @@ from bireme.convert.onnx.imports.elementwise import number
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.errors import ShapeMismatch
 from bireme.core.tensor import Tensor
+from bireme.ops.dimensions import dimensions
 from bireme.ops.indexing import _gather
 from bireme.ops.padding import _pad_constant, _pad_copy
 
@@ -35,6 +36,11 @@ def dims_array(shape: Any) -> np.ndarray:
     made = np.empty(len(shape), np.int64 if plain else object)
     made[:] = list(shape)
     return made
+
+
+def in_tensors(size: Any) -> Any:
+    """A size as something that tensors can be added to: symbolic ones become tensors."""
+    return size if isinstance(size, int | float) else dimensions(dims=(size,)).reshape([])
 
 
 @onnx_op("Shape", host=True)
@@ -178,7 +184,8 @@ def _open_cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     last = size if end is None else size + end if type(end) is int and end < 0 else end
     if type(first) is int and first == 0 and last == size and step == 1:
         return x
-    return _gather(x, paddle.arange(first, last, step, "int64"), axis)
+    places = paddle.arange(0, last - first, step, "int64") + in_tensors(first)
+    return _gather(x, places, axis)
 
 
 def slice_plan(n: Any, rank: int, starts: Any, ends: Any, axes: Any, steps: Any) -> list[Any]:
@@ -241,7 +248,7 @@ def _open_pad(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
     if before:
         parts.insert(0, _gather(x, paddle.to_tensor(left), axis))
     if after:
-        parts.append(_gather(x, paddle.to_tensor(-right) + size, axis))
+        parts.append(_gather(x, paddle.to_tensor(-right) + in_tensors(size), axis))
     return paddle.concat(parts, axis)
 
 

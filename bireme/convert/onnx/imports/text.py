@@ -63,9 +63,7 @@ def tf_idf(n: Any, x: Any) -> np.ndarray:
     x = n.known(x)
     pool: list[Any] = n.attr("pool_int64s") or n.attr("pool_strings") or []
     starts, places = n.attr("ngram_counts"), n.attr("ngram_indexes")
-    low, high, skips = (
-        n.attr(k) for k in ("min_gram_length", "max_gram_length", "max_skip_count")
-    )
+    low, high, skips = (n.attr(k) for k in ("min_gram_length", "max_gram_length", "max_skip_count"))
     grams: dict[tuple[Any, ...], int] = {}
     count = 0
     for size, start in enumerate(starts, 1):
