@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bireme.autograd.saved_tensors import Packed, pack
 from bireme.core import autograd as engine
 from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -22,10 +23,12 @@ class PyLayerContext:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for `backward`; read them there with `saved_tensor()`."""
-        self._saved = tensors
-        self._versions = tuple(t._value if isinstance(t, Tensor) else None for t in tensors)
+        self._saved = tuple([pack(t) if isinstance(t, Tensor) else t for t in tensors])
+        self._versions = tuple(t._value if isinstance(t, Tensor) else None for t in self._saved)
 
     def saved_tensor(self) -> tuple[Any, ...]:
+        if any(isinstance(t, Packed) for t in self._saved):
+            return tuple([t.open() if isinstance(t, Packed) else t for t in self._saved])
         for t, value in zip(self._saved, self._versions, strict=True):
             if value is not None and t._value is not value:
                 raise AutogradError(
