@@ -7,7 +7,7 @@
 A new pass is a function under `@register("name", order=...)`.
 """
 
-from bireme.passes import dead_code, fold_constants, share_common
+from bireme.passes import dead_code, fold_affine, fold_constants, share_common
 from bireme.passes.manager import (
     Pass,
     disable,
@@ -25,6 +25,7 @@ __all__ = [
     "disable",
     "disabled",
     "enable",
+    "fold_affine",
     "fold_constants",
     "is_enabled",
     "names",

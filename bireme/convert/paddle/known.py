@@ -65,7 +65,7 @@ def _number(value: Any, kind: dt.DType) -> Any:
     if kind.name == "bool":
         return bool(value)
     if kind.is_integer:
-        return math.trunc(value)
+        return int(value)  # towards zero
     return float(np.float32(value)) if kind.name == "float32" else float(value)
 
 

@@ -14,7 +14,7 @@ import bireme.convert.paddle.rules as _rules  # noqa: F401  (fills the table)
 from bireme.convert.paddle.interpreter import Run, check_rules
 from bireme.convert.paddle.params import read_combined, read_separate
 from bireme.convert.paddle.pir import read_pir
-from bireme.convert.paddle.program import ModelFileError, Program, Var
+from bireme.convert.paddle.program import ModelFileError, Program, UnsupportedModel, Var
 from bireme.convert.paddle.program_desc import read_program_desc
 from bireme.core import dims, tree
 from bireme.core import dtype as dt
@@ -95,11 +95,7 @@ def read_model(files: Files) -> PaddleModel:
         raise ModelFileError(f"{files.program} is larger than {limit} bytes")
     with open(files.program, "rb") as file:
         data = file.read()
-    try:
-        program = read_program(data)
-        check_rules(program)
-    except ModelFileError as e:
-        raise ModelFileError(f"{files.program}: {e}") from None
+    program = _checked(data, files.program)
     stored = [v for v in program.parameters if v.persistable]
     if not stored:
         return PaddleModel(program, {})
@@ -107,9 +103,27 @@ def read_model(files: Files) -> PaddleModel:
         raise ModelFileError(f"the weights (.pdiparams) of {files.program} are missing")
     if os.path.isdir(files.weights):
         return PaddleModel(program, read_separate(files.weights, stored))
+    if not os.path.isfile(files.weights):
+        raise ModelFileError(f"the weights {files.weights} are missing")
     with open(files.weights, "rb") as file:
         weights = memoryview(file.read())
     return PaddleModel(program, read_combined(weights, stored, files.weights))
+
+
+def read_buffers(program: bytes, weights: bytes) -> PaddleModel:
+    """The model in the bytes of a program and of its combined weights."""
+    checked = _checked(program, "the program in memory")
+    stored = [v for v in checked.parameters if v.persistable]
+    return PaddleModel(checked, read_combined(memoryview(weights), stored, "the weights in memory"))
+
+
+def _checked(data: bytes, where: str) -> Program:
+    try:
+        program = read_program(data)
+        check_rules(program)
+    except (ModelFileError, UnsupportedModel) as e:
+        raise type(e)(f"{where}: {e}") from None
+    return program
 
 
 def load_model(path: str, params: str | None = None) -> PaddleModel:

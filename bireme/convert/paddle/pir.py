@@ -181,7 +181,8 @@ def _tensor(name: str, raw: Any) -> Var:
 
 
 def _attribute(raw: dict[str, Any], depth: int) -> Any:
-    kind, value = raw["#"], raw.get("D")
+    kind: str = raw["#"]
+    value: Any = raw.get("D")
     if kind == "0.a_array":
         if depth > MAX_DEPTH:
             raise ModelFileError("an attribute is nested too deeply")

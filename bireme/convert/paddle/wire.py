@@ -67,7 +67,7 @@ def decode(schema: Schema, data: memoryview, what: str = "message") -> dict[str,
         if repeated:
             items = found.setdefault(name, [])
             if wire == _BYTES and expected != _BYTES:
-                items += _packed(kind, part, what)
+                items += _packed(str(kind), part, what)
                 continue
         if wire != expected:
             raise ModelFileError(f"{what}: field '{name}' has wire type {wire}, not {expected}")

@@ -205,7 +205,8 @@ def pad(step: Step) -> Any:
 def pad3d(step: Step) -> Any:
     amounts = step.ints("paddings", "Paddings")
     value = step.attr("value", step.attr("pad_value", 0.0))
-    mode = {"edge": "replicate"}.get(step.attr("mode", "constant"), step.attr("mode", "constant"))
+    mode: str = step.attr("mode", "constant")
+    mode = "replicate" if mode == "edge" else mode
     flat = step.op.type == "pad2d"
     if flat:  # top, bottom, left, right; the function counts from the last axis
         amounts = [*amounts[2:], *amounts[:2]]
@@ -243,7 +244,8 @@ def affine_grid(step: Step) -> Any:
 @rule("unfold", out="Y")
 def unfold(step: Step) -> Any:
     names = ("kernel_sizes", "strides", "paddings", "dilations")
-    return F.unfold(step.need("X"), *[list(step.attr(n)) for n in names])
+    kernel, strides, paddings, dilations = [list(step.attr(n)) for n in names]
+    return F.unfold(step.need("X"), kernel, strides, paddings, dilations)
 
 
 @rule("shuffle_channel")

@@ -16,11 +16,11 @@ def _layer(
 ) -> Any:
     """(results in time order, last states) of one layer in one direction."""
     if mode == "LSTM":
-        y, *last = cells.lstm(x, *state, *weights, lengths, back)
-    elif mode == "GRU":
-        y, *last = cells.gru(x, *state, *weights, lengths, back)
+        cell: Any = cells.lstm
     else:
-        y, *last = cells.simple_rnn(x, *state, *weights, mode[4:].lower(), lengths, back)
+        cell = cells.gru if mode == "GRU" else cells.simple_rnn
+    extra = {} if mode in ("LSTM", "GRU") else {"activation": mode[4:].lower()}
+    y, *last = cell(x, *state, *weights, sequence_length=lengths, reverse=back, **extra)
     return y, last
 
 

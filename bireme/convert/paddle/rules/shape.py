@@ -274,7 +274,8 @@ def strided_slice(step: Step) -> Any:
         step.ints(name, f"{name.title()}Tensor", f"{name.title()}TensorList")
         for name in ("starts", "ends", "strides")
     ]
-    out = bireme.strided_slice(step.need("Input"), list(step.attr("axes")), *parts)
+    starts, ends, strides = parts
+    out = bireme.strided_slice(step.need("Input"), list(step.attr("axes")), starts, ends, strides)
     dropped = list(step.attr("decrease_axis") or ())
     return bireme.squeeze(out, dropped) if dropped else out
 

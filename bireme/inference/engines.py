@@ -1,0 +1,188 @@
+"""What runs a prepared graph: XLA, onnxruntime or OpenVINO."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from bireme.backends import get_backend
+from bireme.core import dims, jax_door, kernels
+from bireme.core import place as places
+from bireme.core.aval import Aval, aval_of
+from bireme.core.errors import BiremeError
+from bireme.core.rewrite import specialize
+from bireme.inference.config import Config
+from bireme.inference.net import Prepared
+
+
+class EngineUnavailable(BiremeError, RuntimeError):
+    """An engine that is not installed, or that cannot run this model."""
+
+
+class Engine(ABC):
+    """Runs one prepared graph. Several threads may call `run` at once."""
+
+    name: str
+
+    def __init__(self, prepared: Prepared, options: Config):
+        self._prepared = prepared
+        self._options = options
+
+    @abstractmethod
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results for these inputs."""
+
+    def shrink(self) -> None:
+        """Give back what can be made again: nothing, unless an engine says otherwise."""
+        return
+
+
+class XlaEngine(Engine):
+    """One compiled program per set of input shapes; those unused for longest are dropped."""
+
+    name = "xla"
+
+    def __init__(self, prepared: Prepared, options: Config):
+        super().__init__(prepared, options)
+        self._lock = threading.Lock()
+        self._programs: OrderedDict[tuple[Aval, ...], Any] = OrderedDict()
+        jax = jax_door.jax()
+        self._device = options._place.device()
+        self._weights = [jax.device_put(w, self._device) for w in prepared.weights]
+        graph = prepared.graph
+        floats, ints = np.zeros(graph.n_floats), np.zeros(graph.n_ints, np.int64)
+        for number, value in graph.numbers.items():
+            (floats if number.kind == "float" else ints)[number.index] = value
+        self._numbers = [jax.device_put(n, self._device) for n in (floats, ints)]
+        self.compiled = 0
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        program = self._program(tuple([aval_of(a) for a in arrays]))
+        given = [program.put(a) for a in arrays]
+        outs = program.call(*self._numbers, *given, *self._weights)
+        return [np.asarray(o) for o in outs]
+
+    def _program(self, types: tuple[Aval, ...]) -> Any:
+        with self._lock:
+            found = self._programs.get(types)
+            if found is not None:
+                self._programs.move_to_end(types)
+                return found
+        made = self._compile(types)
+        with self._lock:
+            self._programs[types] = made
+            while len(self._programs) > self._options._max_programs:
+                self._programs.popitem(last=False)
+        return made
+
+    def _compile(self, types: tuple[Aval, ...]) -> Any:
+        graph = specialize(self._prepared.graph, dims.solve(self._prepared.types, list(types)))
+        plain = nullcontext() if self._options._cpu_kernels else kernels.disabled()
+        with _COMPILING, _default_place(self._options._place), plain:
+            self.compiled += 1
+            return get_backend("xla").compile(graph, graph.needed(), ())
+
+    def shrink(self) -> None:
+        with self._lock:
+            self._programs.clear()
+
+
+# The default place and the kernel switches are the process's: one compilation at a time.
+_COMPILING = threading.RLock()
+
+
+@contextmanager
+def _default_place(place: places.Place) -> Iterator[None]:
+    before = places.default_place()
+    if place == before:
+        yield
+        return
+    places.set_default_place(place)
+    try:
+        yield
+    finally:
+        places.set_default_place(before)
+
+
+def _onnx_model(prepared: Prepared) -> bytes:
+    try:
+        from bireme.convert.onnx.exporter import graph_to_onnx
+
+        return graph_to_onnx(prepared.graph).SerializeToString()
+    except (BiremeError, KeyError, ValueError) as e:
+        raise EngineUnavailable(f"the model cannot be written as ONNX: {e}") from None
+
+
+class OnnxRuntimeEngine(Engine):
+    """The model exported to ONNX, in onnxruntime."""
+
+    name = "onnxruntime"
+
+    def __init__(self, prepared: Prepared, options: Config):
+        try:
+            ort: Any = import_module("onnxruntime")
+        except ImportError:
+            raise EngineUnavailable(
+                "onnxruntime is not installed: pip install 'bireme[onnx]'"
+            ) from None
+        super().__init__(prepared, options)
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 3
+        settings.intra_op_num_threads = options.cpu_math_library_num_threads()
+        level = ort.GraphOptimizationLevel
+        settings.graph_optimization_level = (
+            level.ORT_ENABLE_ALL if options._ort_optimization else level.ORT_ENABLE_EXTENDED
+        )
+        model = _onnx_model(prepared)
+        try:
+            self._session = ort.InferenceSession(model, settings, ["CPUExecutionProvider"])
+        except Exception as e:  # its errors share no base class
+            raise EngineUnavailable(f"onnxruntime cannot load the model: {e}") from None
+        self._names = [i.name for i in self._session.get_inputs()]
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return list(self._session.run(None, dict(zip(self._names, arrays, strict=True))))
+
+
+class OpenVinoEngine(Engine):
+    """The model exported to ONNX, compiled by OpenVINO."""
+
+    name = "openvino"
+
+    def __init__(self, prepared: Prepared, options: Config):
+        try:
+            ov: Any = import_module("openvino")
+        except ImportError:
+            raise EngineUnavailable(
+                "openvino is not installed: pip install 'bireme[openvino]'"
+            ) from None
+        super().__init__(prepared, options)
+        model = _onnx_model(prepared)
+        settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": options.cpu_math_library_num_threads()}
+        if not options._precision:
+            settings["INFERENCE_PRECISION_HINT"] = "f32"
+        try:
+            core = ov.Core()
+            self._compiled = core.compile_model(core.read_model(model), "CPU", settings)
+        except Exception as e:  # its errors are RuntimeErrors of many kinds
+            raise EngineUnavailable(f"OpenVINO cannot load the model: {e}") from None
+        self._local = threading.local()
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        request = getattr(self._local, "request", None)
+        if request is None:
+            request = self._local.request = self._compiled.create_infer_request()
+        results = request.infer(list(arrays))
+        return [np.array(results[o]) for o in self._compiled.outputs]
+
+
+ENGINES: dict[str, type[Engine]] = {
+    e.name: e for e in (XlaEngine, OnnxRuntimeEngine, OpenVinoEngine)
+}

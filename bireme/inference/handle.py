@@ -1,0 +1,108 @@
+"""A predictor's ends: where inputs go in and results come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import bireme
+from bireme.core.aval import Aval
+from bireme.core.dtype import as_dtype
+from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch
+from bireme.inference.kinds import DataType, data_type
+
+
+class Tensor:
+    """The handle of one input or result of a predictor."""
+
+    def __init__(self, name: str, declared: Aval | None):
+        self._name = name
+        self._declared = declared
+        self._array: np.ndarray | None = None
+        self._shape: list[int] | None = None
+        self._lod: list[list[int]] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def copy_from_cpu(self, data: np.ndarray) -> None:
+        """Set the input; the array is copied."""
+        if not isinstance(data, np.ndarray):
+            raise TypeMismatch(
+                f"[copy_from_cpu] '{self._name}' takes a NumPy array. Received: "
+                f"{type(data).__name__}"
+            )
+        self._set(np.array(data, order="C", copy=True))
+
+    def share_external_data(self, data: Any) -> None:
+        """Set the input from a paddle.Tensor or an array without a copy where that is possible."""
+        if isinstance(data, bireme.Tensor):
+            data = data.numpy()
+        if not isinstance(data, np.ndarray):
+            raise TypeMismatch(
+                f"[share_external_data] '{self._name}' takes a Tensor. Received: "
+                f"{type(data).__name__}"
+            )
+        self._set(data)
+
+    def _set(self, array: np.ndarray) -> None:
+        want = self._declared
+        if want is None:
+            raise InvalidArgument(f"'{self._name}' is a result; only inputs can be set")
+        if as_dtype(array.dtype) is not want.dtype:
+            raise TypeMismatch(
+                f"the input '{self._name}' is {want.dtype.name}. Received: {array.dtype}; "
+                f"convert it with .astype('{want.dtype.name}')"
+            )
+        if array.ndim != want.ndim or any(
+            type(w) is int and w != h for w, h in zip(want.shape, array.shape, strict=False)
+        ):
+            raise InvalidArgument(
+                f"the input '{self._name}' is {want}. Received: an array of shape "
+                f"{list(array.shape)}"
+            )
+        self._array, self._shape = array, list(array.shape)
+
+    def reshape(self, shape: Sequence[int]) -> None:
+        """Announce the shape of the next input; one that is there already is reshaped."""
+        dims = [int(d) for d in shape]
+        if self._array is not None and self._array.size == np.prod(dims, dtype=np.int64):
+            self._array = self._array.reshape(dims)
+        self._shape = dims
+
+    def shape(self) -> list[int]:
+        """The shape; [0] before anything was set."""
+        if self._array is not None:
+            return list(self._array.shape)
+        return [0] if self._shape is None else list(self._shape)
+
+    def type(self) -> DataType:
+        """The element type."""
+        if self._array is not None:
+            return data_type(as_dtype(self._array.dtype))
+        return DataType.FLOAT32 if self._declared is None else data_type(self._declared.dtype)
+
+    def set_lod(self, x: Sequence[Sequence[int]]) -> None:
+        """Where the sequences in the rows start: offsets, one list per level."""
+        levels = [[int(o) for o in level] for level in x]
+        for level in levels:
+            if not level or level[0] != 0 or sorted(level) != level:
+                raise InvalidArgument(
+                    f"a level of LoD rises from 0, as in [0, 3, 7]. Received: {level}"
+                )
+        self._lod = levels
+
+    def lod(self) -> list[list[int]]:
+        return [list(level) for level in self._lod]
+
+    def copy_to_cpu(self) -> np.ndarray:
+        """The contents as a new NumPy array."""
+        if self._array is None:
+            raise ExecutionError(
+                f"'{self._name}' has no contents yet; "
+                + ("set it with copy_from_cpu" if self._declared else "call predictor.run() first")
+            )
+        return np.array(self._array)
