@@ -141,6 +141,7 @@ class PyLayer:
         many = isinstance(results, list | tuple)
         outs = list(results) if many else [results]
         node = _UserNode(cls, context, edges)
+        state.trace.own_rule(f"the PyLayer {cls.__name__}")
         made: list[Any] = []
         for out in outs:
             if not isinstance(out, Tensor):

@@ -3,26 +3,34 @@
 While a capture is on, this thread's trace is a `CaptureTrace`: its leaves are placeholders for
 the arguments, and the outer tensors (parameters, buffers, constants) that the function meets on
 its way. Nothing runs. Reading a value raises `CaptureError` at the user's line.
+
+A tensor from outside is an input, read anew in every call. Whoever passes its Value to an op has
+the tensor among its arguments, which is where a capture finds it. Only what was made from data
+during the capture (`made`) is a constant, and a value that Python itself looked at (`read`) is
+one under the condition that the tensor still holds it.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from bireme.core import tree
+from bireme.core import autograd, tree
 from bireme.core.aval import Aval
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.graph import Graph, Number
 from bireme.core.graph_op import GraphOp
-from bireme.core.op import op
+from bireme.core.op import Call, op
 from bireme.core.pull_back import Pulled, Split, TapeEnd
+from bireme.core.rewrite import call_with
 from bireme.core.tensor import Tensor, constant
 from bireme.core.trace import Trace, Value, record, state
 
@@ -38,6 +46,11 @@ _SMALL = 4096
 def _detach(xp: Any, x: Any) -> Any:
     """The same contents, cut off from the gradient."""
     return x
+
+
+def detach_call(t: Aval) -> Call:
+    """The Call that cuts a value of this type off from its gradient."""
+    return call_with(_detach.op, (t,), (-1,), {}, (None,))
 
 
 class Written:
@@ -56,7 +69,8 @@ class CaptureTrace(Trace):
     """A trace that becomes a graph instead of being run."""
 
     __slots__ = (
-        "_tape", "borrowed", "generators", "label", "names", "slots", "spans", "written",
+        "_tape", "born", "borrowed", "checks", "enforces", "generators", "guards", "label", "names",
+        "owners", "slots", "spans", "written",
     )  # fmt: skip
 
     def __init__(self, label: str, names: Sequence[str], tape: bool, amp: Any):
@@ -67,6 +81,11 @@ class CaptureTrace(Trace):
         self.borrowed: list[tuple[Value, Trace | None, int]] = []
         self.generators: list[Any] = []
         self.written: dict[int, Written] = {}
+        self.owners: dict[int, weakref.ref[Tensor]] = {}  # by id of the Value that was met
+        self.born: dict[int, Value] = {}  # made from data during the capture
+        self.guards: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
+        self.checks: list[tuple[Tensor, Exception]] = []  # what must hold in every call, or else
+        self.enforces = False  # whether someone looks at the checks
         self.code: list[int] = []
         super().__init__(tape, amp)
         self.limit = 1 << 62
@@ -90,13 +109,37 @@ class CaptureTrace(Trace):
     def leaf(self, value: Value) -> int:
         slot = self.slots.get(id(value))
         if slot is None:
-            if value.buf is None and isinstance(value.trace, CaptureTrace):
-                value.trace.settle_elsewhere(value)
+            inside = value.buf is None and isinstance(value.trace, CaptureTrace)
+            if inside and not self.may_enter(value):
+                value.trace.settle_elsewhere(value)  # type: ignore[union-attr]
+            self.met(value, _passed(value))
             self.borrowed.append((value, value.trace, value.slot))
             slot = self.slots[id(value)] = -1 - len(self.leaves)
             self.leaves.append(value)
         value.trace, value.slot = self, slot
         return slot
+
+    def leaf_all(self, values: list[Value]) -> None:
+        for value in values:
+            if value.trace is not self:
+                self.leaf(value)
+
+    def may_enter(self, value: Value) -> bool:
+        """Whether a value that another capture is recording can be used here."""
+        return False
+
+    def met(self, value: Value, tensor: Tensor | None) -> None:
+        """`value` from outside enters, passed as `tensor` if that could be seen."""
+        if tensor is not None:
+            self.owners[id(value)] = weakref.ref(tensor)
+
+    def made(self, value: Value) -> None:
+        self.born[id(value)] = value
+
+    def read(self, tensor: Tensor) -> None:
+        value = tensor._value
+        if id(value) not in self.born:
+            self.guards[id(value)] = (weakref.ref(tensor), value)
 
     def run_now(self) -> None:
         """Nothing runs during a capture."""
@@ -146,8 +189,7 @@ class CaptureTrace(Trace):
 
     def detached(self, value: Value) -> Value:
         # An identity in the graph, so that a graph without its tape still knows the cut.
-        call = _detach.op.resolve((Tensor(value, None),), {}, None)
-        return record(call, self, (value,))[0]
+        return record(detach_call(value.aval), self, (value,))[0]
 
     def graph(self, outputs: list[int]) -> Graph:
         """What was recorded so far, with its numbers and random keys."""
@@ -208,6 +250,35 @@ def recording_into(trace: CaptureTrace) -> Iterator[None]:
         trace.restore()
 
 
+def _passed(value: Value) -> Tensor | None:
+    """The tensor as which `value` was given to the op that is being recorded.
+
+    Ops hand Values to the recorder. Their tensors are arguments of the functions on the way, so
+    a look at the innermost frames finds them; eager code pays nothing for it.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(8):
+        if frame is None:
+            break
+        for local in frame.f_locals.values():
+            found = _holding(local, value, 2)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
+
+
+def _holding(thing: Any, value: Value, depth: int) -> Tensor | None:
+    if isinstance(thing, Tensor):
+        return thing if thing.__dict__.get("_value") is value else None
+    if depth and thing.__class__ in (list, tuple):
+        for item in thing:
+            found = _holding(item, value, depth - 1)
+            if found is not None:
+                return found
+    return None
+
+
 def is_capturing() -> bool:
     return isinstance(state.trace, CaptureTrace)
 
@@ -237,6 +308,8 @@ class Captured:
     writes: list[Write]
     generators: list[Any]  # one key is drawn from each, in order, per call
     needs: list[bool]  # per input of the op: did it need a gradient at capture?
+    guards: list[tuple[weakref.ref[Tensor], Value]]  # what Python looked at: it must be there still
+    checks: list[tuple[int, Exception]]  # outputs that must be true
 
     @property
     def graph(self) -> Graph:
@@ -265,6 +338,7 @@ def capture(
     for tensor, need in zip(arguments, needs, strict=False):
         if need:
             tensor.stop_gradient = False
+    trace.enforces = True
     with recording_into(trace):
         result = function(arguments)
         outs, structure = tree.flatten(result)
@@ -294,7 +368,8 @@ class _Finisher:
     def finish(self) -> Captured:
         trace, outs = self.trace, self.outs
         writes = self._writes()
-        forward_outputs = [self._slot(t) for t in (*outs, *[w[1] for w in writes])]
+        checked = [ok for ok, _ in trace.checks]
+        forward_outputs = [self._slot(t) for t in (*outs, *[w[1] for w in writes], *checked)]
         end = len(trace.code)
         owners = self._owners()
         edges = [owners[i]._node if i in owners else None for i in range(len(trace.leaves))]
@@ -302,12 +377,13 @@ class _Finisher:
             slot = trace.slots.get(id(w.value))
             if slot is not None:
                 edges[-1 - slot] = w.node
-        roots = [t._node for t in outs]
-        roots += [None if t._node is w.node else t._node for w, t in writes]
+        roots = [_differentiable(t._node) for t in outs]
+        roots += [None if t._node is w.node else _differentiable(t._node) for w, t in writes]
+        roots += [None] * len(checked)
         tracked = [node is not None for node in roots]
         n_leaves = len(trace.leaves)
         pulled, again = self._pull_back(roots, edges, forward_outputs, end)
-        whole = self._graph(forward_outputs)
+        whole = self.trace.graph(forward_outputs)
         whole.constants = {
             i: self._contents(v)
             for i, v in enumerate(trace.leaves)
@@ -343,6 +419,8 @@ class _Finisher:
             [Write(by_id.get(id(t), t), n + i, tracked[n + i]) for i, (_, t) in enumerate(writes)],
             trace.generators,
             [edges[i] is not None for i in split.given],
+            self._guards(),
+            [(n + len(writes) + i, error) for i, (_, error) in enumerate(trace.checks)],
         )
 
     def _writes(self) -> list[tuple[Written, Tensor]]:
@@ -373,13 +451,38 @@ class _Finisher:
             slot, tensor = trace.slots.get(id(w.value)), w.tensor()
             if slot is not None and tensor is not None:
                 owners.setdefault(-1 - slot, tensor)
-        rest = [v for i, v in enumerate(trace.leaves) if i not in owners]
-        returned = {id(t) for t in self.outs}
-        for tensor in _holders(rest) if rest else ():
-            slot = trace.slots.get(id(tensor._value))
-            if slot is not None and id(tensor) not in returned:
-                owners.setdefault(-1 - slot, tensor)
+        for i, value in enumerate(trace.leaves):
+            if i not in owners:
+                found = self._owner(value)
+                if found is not None:
+                    owners[i] = found
         return owners
+
+    def _owner(self, value: Value) -> Tensor | None:
+        """The outer tensor that a Value was read from; None for what was made from data."""
+        passed = self.trace.owners.get(id(value))
+        tensor = None if passed is None else passed()
+        if id(value) in self.trace.born:
+            return None
+        if tensor is None or tensor._value is not value:
+            # It was passed as a tensor that is gone by now: a wrapper of some function's own. The
+            # one behind it is found through the garbage collector.
+            tensor = next(iter(_holders([value])), None)
+        if tensor is None:
+            raise CaptureError(
+                f"{self.trace.label} uses a tensor of type {value.aval} from outside that nothing "
+                "holds any more, so that a later call could not find it. Pass it as an argument"
+            )
+        return tensor
+
+    def _guards(self) -> list[tuple[weakref.ref[Tensor], Value]]:
+        for ref, value in self.trace.guards.values():
+            if ref() is None:
+                raise CaptureError(
+                    f"{self.trace.label} reads the value of a tensor of type {value.aval} that "
+                    "nothing holds any more, so that a later call could not compare it"
+                )
+        return list(self.trace.guards.values())
 
     def _pull_back(
         self, roots: list[Any], edges: list[Any], outputs: list[int], end: int
@@ -392,7 +495,7 @@ class _Finisher:
         if not pulled.found:
             return pulled, pulled
         producers = tape.producers()
-        residuals = Split(self._graph([]), self._node_count(end), len(edges)).residuals(pulled)
+        residuals = Split(self.trace.graph([]), self._node_count(end), len(edges)).residuals(pulled)
         heads += [
             (len(outputs) + i, slot, producers[slot])
             for i, slot in enumerate(residuals)
@@ -404,9 +507,6 @@ class _Finisher:
         """How many calls lie before position `end` of the code."""
         whole = Graph.from_code(self.trace.code[:end], [], [])
         return len(whole.nodes)
-
-    def _graph(self, outputs: list[int]) -> Graph:
-        return self.trace.graph(outputs)
 
     def _contents(self, value: Value) -> np.ndarray:
         if value.buf is None:
@@ -421,6 +521,11 @@ class _Finisher:
     def _is_small(value: Value) -> bool:
         t = value.aval
         return value.buf is not None and t.is_static and t.size * t.dtype.itemsize <= _SMALL
+
+
+def _differentiable(node: Any) -> Any:
+    """The node, unless a backward inside the function has consumed it."""
+    return None if node is None or autograd._locate(node)[0].released else node
 
 
 def _holders(values: list[Value]) -> list[Tensor]:

@@ -155,6 +155,8 @@ def substitute(value: Any, sizes: Mapping[str, int]) -> Any:
         return tuple([substitute(v, sizes) for v in value])
     if isinstance(value, slice):
         return slice(*[substitute(v, sizes) for v in (value.start, value.stop, value.step)])
+    if hasattr(value, "with_sizes"):  # a graph inside the graph
+        return value.with_sizes(sizes)
     return evaluate(str(value), sizes) if is_dim_expression(value) else value
 
 

@@ -37,12 +37,18 @@ class GraphFileError(BiremeError, ValueError):
     """A saved graph that cannot be read: damaged, foreign, or from a newer version."""
 
 
-_ATTRIBUTE_TYPES: dict[str, tuple[type, type]] = {}
+_ATTRIBUTE_TYPES: dict[str, tuple[type, Callable[..., Any], Callable[..., Any]]] = {}
 
 
-def register_attribute(name: str, kind: type, plain: type) -> None:
-    """Let op attributes of type `kind` be saved as `{name: plain(value)}`."""
-    _ATTRIBUTE_TYPES[name] = (kind, plain)
+def register_attribute(
+    name: str,
+    kind: type,
+    plain: Callable[..., Any],
+    build: Callable[..., Any] | None = None,
+) -> None:
+    """Let op attributes of type `kind` be saved as `{name: plain(value)}`; `build` makes one of
+    what was saved (by default `kind(plain(saved))`)."""
+    _ATTRIBUTE_TYPES[name] = (kind, plain, build or (lambda saved: kind(plain(saved))))
 
 
 # --- writing --------------------------------------------------------------------------------
@@ -143,7 +149,7 @@ def _encode_value(value: Any) -> Any:
         return {"complex": [_encode_value(value.real), _encode_value(value.imag)]}
     if kind in (tuple, list):
         return [_encode_value(v) for v in value]
-    for name, (registered, plain) in _ATTRIBUTE_TYPES.items():
+    for name, (registered, plain, _) in _ATTRIBUTE_TYPES.items():
         if kind is registered:
             return {name: plain(value)}
     if isinstance(value, dt.DType):
@@ -379,8 +385,7 @@ def _decode_value(data: Any) -> Any:
     if kind == "dim":
         return dims.parse(value)
     if kind in _ATTRIBUTE_TYPES:
-        registered, plain = _ATTRIBUTE_TYPES[kind]
-        return registered(plain(value))
+        return _ATTRIBUTE_TYPES[kind][2](value)
     raise GraphFileError(f"unknown kind of value {kind!r}")
 
 

@@ -123,6 +123,8 @@ class Tensor:
         value = self._value
         if value.buf is None:
             materialize(value)
+        else:
+            state.trace.read(self)
         return value.buf
 
     def numpy(self, *args: Any) -> np.ndarray:
@@ -296,6 +298,7 @@ class Tensor:
                 "cannot register a hook on a tensor that needs no gradient (stop_gradient=True)"
             )
         node, index = autograd._locate(self._node)
+        state.trace.own_rule("a gradient hook")
         if node.hooks is None:
             node.hooks = {}
         hooks = node.hooks.setdefault(index, [])
@@ -345,7 +348,9 @@ class Tensor:
             array = np.asarray(array).astype(self.dtype.numpy)
         elif not isinstance(value, Tensor):
             array = np.array(array)
-        self._put(Value(self._value.aval, None, 0, array))
+        made = Value(self._value.aval, None, 0, array)
+        state.trace.made(made)
+        self._put(made)
 
     def _put(self, value: Value) -> None:
         """Replace the contents outside autograd (optimizers, loading); views follow."""
@@ -454,7 +459,9 @@ autograd.bind(Tensor, TENSOR_TYPES)
 
 def constant(array: Any) -> Tensor:
     """A tensor around a buffer that nobody else will change."""
-    return Tensor(Value(aval_of(array), None, 0, array), None)
+    value = Value(aval_of(array), None, 0, array)
+    state.trace.made(value)
+    return Tensor(value, None)
 
 
 def _from_data(data: Any) -> Tensor:

@@ -108,6 +108,15 @@ class Trace:
         """`value` as the contents of a tensor that is cut off from its gradient."""
         return value
 
+    def made(self, value: Value) -> None:
+        """`value` was made from data."""
+
+    def read(self, tensor: Any) -> None:
+        """Python looked at the contents of `tensor`."""
+
+    def own_rule(self, what: str) -> None:
+        """A gradient that is not an op's (a PyLayer, a hook) was put on the tape."""
+
 
 class _State(threading.local):
     """The current trace of this thread. Modes (tape, amp) live on the trace and carry over."""

@@ -237,6 +237,10 @@ def _unhashable(structure: Any) -> str:
     return f"an argument of type {found[0] if found else 'unknown'} has no hash"
 
 
+def _holds(tensor: Tensor | None, value: Any) -> bool:
+    return tensor is not None and tensor._value is value
+
+
 class CapturedCall:
     """Calls a captured graph from eager code: one recorded entry."""
 
@@ -252,6 +256,7 @@ class CapturedCall:
         outer = self.outer
         return (
             [t._value.aval for t in outer] == self.outer_types
+            and all(_holds(ref(), value) for ref, value in self.captured.guards)
             and (not state.trace.tape or [t._node is not None for t in outer] == self.outer_needs)
         )  # fmt: skip
 
@@ -280,6 +285,9 @@ class CapturedCall:
                 views.assign(target, made, "to_static")
             else:
                 target._put(outs[write.output])
+        for output, error in captured.checks:
+            if not Tensor(outs[output], None):
+                raise error
         results = [
             Tensor(outs[i], Output(node, i) if tracked and node is not None else None)
             for i, tracked in enumerate(captured.tracked)

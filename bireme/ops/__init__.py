@@ -17,6 +17,7 @@ FAMILIES = (
     "creation", "conversion", "math_unary", "math", "complexes", "special", "logic", "reduction",
     "scan", "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
     "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal", "lowrank",
+    "control_flow",
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}

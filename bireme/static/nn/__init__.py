@@ -10,6 +10,7 @@ from bireme.static.nn.common import (
     row_conv,
     spectral_norm,
 )
+from bireme.static.nn.control_flow import case, cond, switch_case, while_loop
 from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
 from bireme.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 from bireme.static.python_ops import py_func
@@ -17,6 +18,8 @@ from bireme.static.python_ops import py_func
 __all__ = [
     "batch_norm",
     "bilinear_tensor_product",
+    "case",
+    "cond",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
@@ -30,4 +33,6 @@ __all__ = [
     "py_func",
     "row_conv",
     "spectral_norm",
+    "switch_case",
+    "while_loop",
 ]
