@@ -1,5 +1,14 @@
-"""Images: transforms, datasets read from local files, and classic networks."""
+"""Images: transforms, datasets read from local files, classic networks, detection ops."""
 
-from bireme.vision import datasets, models, transforms
+from bireme.vision import datasets, models, ops, transforms
+from bireme.vision.image import get_image_backend, image_load, set_image_backend
 
-__all__ = ["datasets", "models", "transforms"]
+__all__ = [
+    "datasets",
+    "get_image_backend",
+    "image_load",
+    "models",
+    "ops",
+    "set_image_backend",
+    "transforms",
+]

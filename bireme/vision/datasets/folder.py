@@ -10,6 +10,7 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.io.dataset import Dataset
+from bireme.vision.image import pillow
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy",
@@ -20,14 +21,7 @@ def load_image(path: str) -> np.ndarray:
     """An image file as an RGB array [height, width, 3]; .npy files as they are."""
     if path.lower().endswith(".npy"):
         return np.load(path, allow_pickle=False)
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InvalidArgument(
-            f"reading {path!r} needs Pillow: pip install pillow, or give loader= a function of "
-            "the path"
-        ) from None
-    with Image.open(path) as image:
+    with pillow().open(path) as image:
         return np.asarray(image.convert("RGB"))
 
 
