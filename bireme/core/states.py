@@ -40,9 +40,3 @@ def parameters(trace: Any) -> list[Any] | None:
 def differentiate(trace: Any, loss: Any, params: list[Any], stops: Iterable[Any]) -> None:
     """Put the gradients of `loss` into `params` before an update. Eager users call
     `loss.backward()` themselves."""
-
-
-@singledispatch
-def set_contents(trace: Any, tensor: Any, array: Any) -> bool:
-    """Whether the recorder itself has taken `array` as the tensor's contents."""
-    return False

@@ -48,7 +48,7 @@ class ExponentialMovingAverage:
         weight._put((weight * decay)._value)
         self._weight = weight.name
         for p in default_main_program().all_parameters():
-            if p._node is None or not getattr(p, "do_model_average", True):
+            if not getattr(p, "do_model_average", True):
                 continue
             name = f"{self._prefix}{p.name}_ema"
             average = create_global_var(p.shape, 0.0, p.dtype, persistable=True, name=name)

@@ -276,6 +276,122 @@ def state_that_counts(paddle: Any) -> dict[str, Any]:
     return {"twice": np.array(got)}
 
 
+@old
+def clone_for_test(paddle: Any) -> dict[str, Any]:
+    """Dropout and batch norm in testing, cloned before and after minimize."""
+    static, functional = paddle.static, paddle.nn.functional
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4], "float32")
+        y = static.data("y", [None, 1], "int64")
+        h = static.nn.fc(x, 6, weight_attr=w(4, 6), bias_attr=w(6))
+        h = static.nn.batch_norm(h, param_attr=w(6), bias_attr=w(6))
+        h = functional.dropout(h, 0.3, mode="downscale_in_infer")
+        out = static.nn.fc(functional.dropout(h, 0.0), 3, weight_attr=w(6, 3), bias_attr=w(3))
+        loss = functional.cross_entropy(out, y)
+        before = main.clone(for_test=True)
+        paddle.optimizer.SGD(0.0).minimize(loss)
+        after = main.clone(for_test=True)
+    exe = static.Executor()
+    exe.run(startup)
+    results: dict[str, Any] = {}
+    for i, (bx, by) in enumerate(batches(3, (7, 4))):
+        feed = {"x": bx, "y": by}
+        exe.run(main, feed=feed)
+        results[f"before{i}"] = exe.run(before, feed=feed, fetch_list=[loss])[0]
+        results[f"after{i}"] = exe.run(after, feed=feed, fetch_list=[loss.name])[0]
+    return results
+
+
+@old
+def metrics(paddle: Any) -> dict[str, Any]:
+    static = paddle.static
+    main, startup = programs(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 2], "float32")
+        y = static.data("y", [None, 1], "int64")
+        share = static.accuracy(x, y)
+        area, recent, _ = static.auc(x, y, num_thresholds=100)
+        whole, _, _ = static.auc(x, y, num_thresholds=50, slide_steps=0)
+    exe = static.Executor()
+    exe.run(startup)
+    rng, got = np.random.RandomState(2), []
+    for _ in range(3):
+        up = rng.rand(20, 1).astype("float32")
+        feed = {"x": np.concatenate([1 - up, up], 1), "y": rng.randint(0, 2, (20, 1))}
+        got.append(exe.run(main, feed=feed, fetch_list=[share, area, recent, whole]))
+    names = ("share", "area", "recent", "whole")
+    return {n: np.array([np.ravel(g[i])[0] for g in got]) for i, n in enumerate(names)}
+
+
+@scenario
+def two_players(paddle: Any) -> dict[str, Any]:
+    """Two optimizers on parts of one program, as in adversarial training."""
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4], "float32")
+        first = paddle.nn.Linear(4, 4, weight_attr=w(4, 4), bias_attr=w(4))
+        second = paddle.nn.Linear(4, 1, weight_attr=w(4, 1), bias_attr=w(1))
+        one = paddle.mean(second(paddle.tanh(first(x))))
+        paddle.optimizer.SGD(0.2, parameters=second.parameters()).minimize(one)
+        two = paddle.mean(paddle.square(second(paddle.tanh(first(x)))))
+        paddle.optimizer.Adam(0.1, parameters=first.parameters()).minimize(two)
+    exe = static.Executor()
+    exe.run(startup)
+    got = [exe.run(main, feed={"x": bx}, fetch_list=[one, two]) for bx, _ in batches(4, (3, 4))]
+    return {"one": np.array([g[0] for g in got]), "two": np.array([g[1] for g in got])}
+
+
+@scenario
+def sequences_of_two_lengths(paddle: Any) -> dict[str, Any]:
+    """Source and target length are both unknown, and differ."""
+    static, functional = paddle.static, paddle.nn.functional
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        source = static.data("source", [None, None, 4], "float32")
+        target = static.data("target", [None, None, 4], "float32")
+        mix = paddle.nn.Linear(4, 4, weight_attr=w(4, 4), bias_attr=w(4))
+        weights = functional.softmax(paddle.matmul(mix(target), source, transpose_y=True))
+        out = paddle.tanh(paddle.matmul(weights, source))
+        loss = paddle.mean(paddle.square(out - target))
+        paddle.optimizer.SGD(0.5).minimize(loss)
+    exe = static.Executor()
+    exe.run(startup)
+    rng, losses = np.random.RandomState(4), []
+    for long, short in ((5, 3), (3, 3), (4, 6), (5, 3)):
+        feed = {
+            "source": rng.rand(2, long, 4).astype("float32"),
+            "target": rng.rand(2, short, 4).astype("float32"),
+        }
+        losses.append(exe.run(main, feed=feed, fetch_list=[loss])[0])
+    return {"losses": np.array(losses)}
+
+
+@scenario
+def encoder_layer(paddle: Any) -> dict[str, Any]:
+    """Contents that are put into the scope by hand."""
+    static = paddle.static
+    main, startup = programs(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 5, 8], "float32")
+        layer = paddle.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+        loss = paddle.mean(paddle.square(layer(x) - 0.3))
+        paddle.optimizer.AdamW(0.01, epsilon=1e-3).minimize(loss)
+    exe = static.Executor()
+    exe.run(startup)
+    rng = np.random.RandomState(6)
+    for p in layer.parameters():
+        array = (rng.rand(*p.shape) - 0.5).astype("float32")
+        static.global_scope().find_var(p.name).get_tensor().set(array, paddle.CPUPlace())
+    data = batches(4, (3, 5, 8))
+    losses = [exe.run(main, feed={"x": bx}, fetch_list=[loss])[0] for bx, _ in data]
+    return {"losses": np.array(losses)}
+
+
 def run_some(paddle: Any, names: list[str]) -> dict[str, np.ndarray]:
     """These scenarios' results as `scenario/name`."""
     results = {}
