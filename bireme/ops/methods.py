@@ -21,7 +21,7 @@ from bireme.core.op import OPS, TENSOR_TYPES, Op, invoke
 from bireme.core.place import Place, as_place, place_of
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value
-from bireme.ops import inplace, joining, manipulation, rearrange
+from bireme.ops import inplace, joining, manipulation, rearrange, sparse_math, sparse_tensor
 from bireme.ops.math_unary import assign_value, cast
 from bireme.ops.slicing import getitem, setitem
 
@@ -307,7 +307,7 @@ HANDLE_METHODS = (
     apply, astype, contiguous, cpu, cuda, data_ptr, get_device, get_strides, is_contiguous,
     is_same_shape, new_full, pin_memory, stride, to, type_as, joining.split_with_sizes,
     manipulation.repeat, rearrange.fill_diagonal_, rearrange.fill_diagonal_tensor,
-    inplace.make_inplace(rearrange.fill_diagonal_tensor),
+    inplace.make_inplace(rearrange.fill_diagonal_tensor), *sparse_tensor.METHODS,
 )  # fmt: skip
 
 
@@ -352,6 +352,7 @@ _FUNCTION_OF: dict[Op, Callable[..., Any]] = {}
 
 def attach(functions: dict[str, Any], modules: Any) -> None:
     """Give Tensor its operators and methods: `functions` are the public ones by name."""
+    sparse_math.attach()
     for module in modules:
         for value in vars(module).values():
             if isinstance(getattr(value, "op", None), Op):
