@@ -80,7 +80,7 @@ class _Exporter:
         arguments = []
         weights = iter(self.weights)
         for i, t in enumerate(graph.inputs):
-            name = graph.names.get(-1 - i) or f"constant_{i}"
+            name = graph.names.get(-1 - i) or f"folded_{i}"  # no name that `fresh` makes
             if i in graph.constants:
                 w.weight(name, np.asarray(graph.constants[i]))
             elif i < self.n_arguments:

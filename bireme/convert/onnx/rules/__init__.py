@@ -40,5 +40,8 @@ for _family in (
     "norms",
     "pooling",
     "attention",
+    "activations",
+    "picking",
+    "resizing",
 ):
     import_module(f"bireme.convert.onnx.rules.{_family}")
