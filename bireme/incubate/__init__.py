@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from bireme.incubate import autograd
+from bireme.incubate import asp, autograd, optimizer
+from bireme.incubate.optimizer import LookAhead, ModelAverage
 
-__all__ = ["autograd"]
+__all__ = ["LookAhead", "ModelAverage", "asp", "autograd", "optimizer"]

@@ -46,6 +46,7 @@ def strong_wolfe(
     grad: Any,
     slope: float,
     tolerance: float = 1e-9,
+    most_trials: int = _MOST_TRIALS,
 ) -> tuple[Trial, int]:
     """The accepted trial and how many evaluations it took."""
 
@@ -63,7 +64,7 @@ def strong_wolfe(
     before, trial = start, attempt(step)
     count, rounds = 1, 0
     bracket: tuple[Trial, Trial] | None = None
-    while rounds < _MOST_TRIALS:
+    while rounds < most_trials:
         if too_high(trial) or (rounds > 1 and trial.loss >= before.loss) or trial.slope >= 0:
             if not too_high(trial) and flat_enough(trial):
                 return trial, count
@@ -79,7 +80,8 @@ def strong_wolfe(
     low, high = bracket if bracket is not None else (start, trial)
     if high.loss < low.loss:
         low, high = high, low
-    return _narrow(attempt, too_high, flat_enough, low, high, direction, tolerance, count, rounds)
+    spent = (count, rounds, most_trials)
+    return _narrow(attempt, too_high, flat_enough, low, high, direction, tolerance, spent)
 
 
 def _narrow(
@@ -90,13 +92,13 @@ def _narrow(
     high: Trial,
     direction: Any,
     tolerance: float,
-    count: int,
-    rounds: int,
+    spent: tuple[int, int, int],
 ) -> tuple[Trial, int]:
     """Shrink the bracket around a minimum; `low` is its better end."""
+    count, rounds, most_trials = spent
     size = float(np.max(np.abs(direction)))
     stuck = False
-    while rounds < _MOST_TRIALS and abs(high.at - low.at) * size >= tolerance:
+    while rounds < most_trials and abs(high.at - low.at) * size >= tolerance:
         left, right = min(low.at, high.at), max(low.at, high.at)
         at = cubic_minimum(low, high, left, right)
         margin = 0.1 * (right - left)
