@@ -82,7 +82,7 @@ def test_training_stays_sparse_as_in_paddle(paddle, algorithm):
     assert set(ours[1]) == set(theirs[1])
     for a, b in zip(ours[0].parameters(), theirs[0].parameters(), strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
-    assert asp.calculate_density(ours[0][2].weight.numpy()) == pytest.approx(0.5)
+    assert asp.calculate_density(ours[0][2].weight.numpy()) <= 0.5
     assert asp.calculate_density(ours[0][3].weight.numpy()) == 1.0
     names = [f"{name}.asp_mask" for name in ours[1]]
     assert sorted(k for k in ours[2].state_dict() if k.endswith("mask")) == sorted(names)
