@@ -34,10 +34,25 @@ def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None) -> None
     artifacts.write(made, path)
 
 
-def load(path: str) -> Any:
-    """A model that `save` wrote, as a Layer in eval mode. Its source code is not needed."""
+def load(path: str, **configs: Any) -> Any:
+    """A model that `save` wrote, as a Layer in eval mode. Its source code is not needed.
+
+    Paddle's own files (`.pdmodel`, `__model__`, PIR's `.json`) load too; `model_filename` and
+    `params_filename` name them where they lie in a folder under other names.
+    """
+    from bireme.convert.paddle.model import read_as_layer
     from bireme.jit.translated_layer import TranslatedLayer
 
+    names = configs.pop("model_filename", None), configs.pop("params_filename", None)
+    if configs:
+        raise InvalidArgument(
+            f"[jit.load] takes model_filename and params_filename. Received: {sorted(configs)}"
+        )
+    foreign = (
+        read_as_layer(os.fspath(path), *names) if isinstance(path, str | os.PathLike) else None
+    )
+    if foreign is not None:
+        return foreign
     return TranslatedLayer(artifacts.read(_checked_path(path)))
 
 

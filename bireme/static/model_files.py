@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bireme import passes
+from bireme.convert.paddle.model import read_as_layer
 from bireme.core import tree
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.graph_io import GraphFileError
@@ -31,7 +32,7 @@ from bireme.static.scope import Scope, global_scope
 
 # reader(path_prefix, model_filename, params_filename) gives a Layer with `input_specs` (its
 # InputSpecs, with names), or None if the files are not its own. Asked in order, ours last.
-READERS: list[Callable[[str, str | None, str | None], Any]] = []
+READERS: list[Callable[[str, str | None, str | None], Any]] = [read_as_layer]
 
 _NAME, _ENDINGS = "program", (".json", ".safetensors")
 _SAVING = {"clip_extra", "legacy_format", "program", "readable", "skip_prune_program", "trainable"}

@@ -167,7 +167,7 @@ def declare_data(
     sizes = []
     for axis, d in enumerate(shape):
         if isinstance(d, str):
-            sizes.append(dims.symbol(d))
+            sizes.append(dims.parse(d))
         elif d is None or d == -1:
             sizes.append(dims.symbol("batch" if axis == 0 else f"dim{axis}"))
         else:

@@ -134,6 +134,27 @@ def load_model(path: str, params: str | None = None) -> PaddleModel:
     return read_model(files)
 
 
+def read_as_layer(
+    path: str, model_filename: str | None = None, params_filename: str | None = None
+) -> PaddleModel | None:
+    """The Paddle model at `path`, or None if what lies there is none of Paddle's."""
+    if model_filename is not None:
+        program = os.path.join(path, model_filename)
+        params = os.path.join(path, params_filename) if params_filename else None
+        return read_model(Files(program, params or path))
+    files = find_files(path, params_filename)
+    return None if files is None else read_model(files)
+
+
+@dataclass(slots=True)
+class OpenSpec:
+    """An input whose open sizes may be expressions, such as `32*height`."""
+
+    name: str
+    shape: tuple[Any, ...]
+    dtype: Any
+
+
 class PaddleModel(Layer):
     """A model that Paddle saved, in eval mode; its parameters can be read, changed and trained.
 
@@ -180,6 +201,20 @@ class PaddleModel(Layer):
     def input_types(self) -> list[Aval]:
         """The inputs' types, with symbols where sizes are open."""
         return self._declarations[0] if self._declarations else declarations(self._feeds())[0]
+
+    @property
+    def input_specs(self) -> list[OpenSpec]:
+        """The inputs with sizes that the model can be captured with, open where possible."""
+        for types in list(self._declarations):
+            try:
+                self.capture(types)
+            except Exception:
+                continue
+            break
+        return [
+            OpenSpec(name, tuple([d if type(d) is int else str(d) for d in t.shape]), t.dtype)
+            for name, t in zip(self.input_names, self.input_types, strict=True)
+        ]
 
     def capture(self, types: Sequence[Aval], needs: Any = (), tape: bool = False) -> Captured:
         """The model as a graph for inputs of `types`: one for all sizes where that is possible,
