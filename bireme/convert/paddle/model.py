@@ -166,11 +166,12 @@ class PaddleModel(Layer):
         super().__init__()
         self.graph_program = program
         self._weights: dict[str, Tensor] = {}
+        running = _running_statistics(program)
         for var in program.parameters:
             if not var.persistable:  # scratch space of a kernel: nothing reads it
                 continue
             tensor: Tensor = constant(weights[var.name])
-            if var.dtype in ("float32", "float16", "bfloat16", "float64"):
+            if dt.as_dtype(var.dtype).is_floating and var.name not in running:
                 tensor = Parameter(tensor._value, True, var.name)
                 self.add_parameter(_attribute_name(var.name), tensor)
             else:
@@ -284,6 +285,20 @@ class PaddleModel(Layer):
         outs = run(given, {n: n + LOD_SUFFIX for n in self.lod_inputs})
         self.output_lod = run.result_lod()
         return outs[0] if len(outs) == 1 else outs
+
+
+def _running_statistics(program: Program) -> set[str]:
+    """The parameters that are means and variances of batch norms: nothing trains them."""
+    values = {
+        name
+        for block in program.blocks
+        for op in block.ops
+        if op.type in ("batch_norm", "sync_batch_norm")
+        for slot in ("Mean", "Variance")
+        for name in op.inputs.get(slot, ())
+    }
+    declared = program.blocks[0].vars
+    return {declared[v].name for v in values if v in declared}
 
 
 def _is_current(call: CapturedCall | None) -> bool:
