@@ -75,7 +75,8 @@ class Node:
             inputs = (*[None if g is None else g._value for g in grads], *saved)
         outs = record(grad_call, trace, inputs)
         if create_graph and trace.tape:
-            made = _attach_outputs(grad_call, outs, self._second_order_edges(grads), inputs)
+            producers = self._second_order_edges(grads)
+            made = _attach_outputs(grad_call, trace, outs, producers, inputs)
         else:
             made = [_Tensor(v, None) for v in outs]
         if needs is None:
@@ -184,29 +185,38 @@ def attach_values(call: Call, trace: Trace, inputs: tuple[Any, ...], edges: tupl
     """Record `call` on Values, numbers and None that were made by `edges`."""
     outs = record(call, trace, inputs)
     if trace.tape and call.differentiable:
-        made = _attach_outputs(call, outs, edges, inputs)
+        made = _attach_outputs(call, trace, outs, edges, inputs)
     else:
         made = [_Tensor(v, None) for v in outs]
     return made[0] if call.single else made
 
 
 def _attach_outputs(
-    call: Call, outs: list[Value], edges: tuple[Any, ...], inputs: tuple[Any, ...]
+    call: Call, trace: Trace, outs: list[Value], edges: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> list[Tensor]:
     if edges.count(None) == len(edges):
         return [_Tensor(v, None) for v in outs]
     saved = [inputs[i] if i >= 0 else outs[-1 - i] for i in call.saved_at]
-    for place, users in enumerate(call.saved_for):
-        if users is not None and all(edges[u] is None for u in users):
+    for place, users in call.saved_if:
+        for u in users:
+            if edges[u] is not None:
+                break
+        else:
             saved[place] = None
     node = Node(call, edges, tuple(saved))
+    trace.nodes += (node,)
     if call.single:
         if call.scalar_out:
             prune(node)
         return [_Tensor(outs[0], node)]
+    return wired(call, node, outs)
+
+
+def wired(call: Call, node: Node, outs: list[Value]) -> list[Tensor]:
+    """The tensors of a node's several results; those that carry a gradient lead back to it."""
     return [
-        _Tensor(v, Output(node, i) if v.aval.dtype.differentiable else None)
-        for i, v in enumerate(outs)
+        _Tensor(v, Output(node, i) if carries else None)
+        for i, (v, carries) in enumerate(zip(outs, call.grad_outs, strict=True))
     ]
 
 
@@ -221,8 +231,12 @@ def run_backward(
     create_graph: bool,
     targets: Sequence[Any] | None = None,
     stops: Iterable[Any] = (),
+    applied: list[Any] | None = None,
 ) -> list[Tensor | None]:
-    """Push gradients from `roots` to the leaves, or to `targets` (edges) if they are given."""
+    """Push gradients from `roots` to the leaves, or to `targets` (edges) if they are given.
+
+    `applied` is filled with the nodes that recorded a gradient, in order.
+    """
     pending: dict[Any, list[Any]] = {}
     for root, grad in zip(roots, root_grads, strict=True):
         if root._node is None:
@@ -263,6 +277,8 @@ def run_backward(
                 continue
             passing = grads is not None and (useful is None or node in useful)
             results = node.apply(grads, create_graph) if passing else None
+            if passing and applied is not None:
+                applied.append(node)
             consumed.append(node)
             for i, target in enumerate(node.edges):
                 if target is None:

@@ -72,6 +72,7 @@ _ONLY_TRACE, _ONLY_VALUE = _baseline()
 def run(trace: Trace) -> None:
     """Execute a finished trace and give its live values their buffers."""
     with trace.lock:
+        trace.nodes = []
         values, leaves = trace.values, trace.leaves
         if config.sharded:
             sharding.align(leaves)

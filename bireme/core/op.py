@@ -57,8 +57,9 @@ class Call:
     """An op applied to attributes and input types: everything but the values."""
 
     __slots__ = (
-        "attrs", "casts", "differentiable", "full_grad", "grad_calls", "id", "layout", "op",
-        "out", "outs", "saved_at", "saved_for", "scalar_out", "single", "source", "types",
+        "attrs", "casts", "differentiable", "floats_at", "full_grad", "grad_calls", "grad_outs",
+        "id", "ints_at", "layout", "op", "out", "outs", "saved_at", "saved_for", "saved_if",
+        "scalar_out", "single", "source", "tensors_at", "types",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,15 @@ class Call:
         self.differentiable = op.differentiable and any(o.dtype.differentiable for o in self.outs)
         self.scalar_out = self.single and self.outs[0].ndim == 0
         self.saved_at, self.saved_for = self._saved_positions()
+        # The recorder's plan, so that it asks no input what it is:
+        self.saved_if = tuple([(i, u) for i, u in enumerate(self.saved_for) if u is not None])
+        last = len(self.outs) if op.carries is None else op.carries
+        self.grad_outs = tuple(
+            [i < last and o.dtype.differentiable for i, o in enumerate(self.outs)]
+        )
+        self.tensors_at = tuple([i for i, t in enumerate(types) if isinstance(t, Aval)])
+        self.floats_at = tuple([i for i, t in enumerate(types) if t is FLOAT])
+        self.ints_at = tuple([i for i, t in enumerate(types) if t is INT])
         with _ID_LOCK:
             self.id = len(CALLS)
             CALLS.append(self)
@@ -166,6 +176,8 @@ class Op:
         numpy: bool | Callable[..., Any] = True,
         amp: str | None = None,
         used_by: dict[str, tuple[str, ...]] | None = None,
+        usual: Sequence[str] = (),
+        carries: int | None = None,
         register: bool = True,
     ):
         self.name = name
@@ -187,6 +199,10 @@ class Op:
         # What is kept only if certain inputs need a gradient: {"x": ("y",)} for a product.
         self.used_by = used_by or {}
         self.required: frozenset[str] = frozenset()  # inputs that may not be None
+        # Patterns of inputs that deserve a fast path, a letter each: t(ensor), f(loat), i(nt) or
+        # - for None. Tensors alone always have one.
+        self.usual = usual
+        self.carries = carries  # how many results carry a gradient, counted from the first
         self._grad_op: Op | None = None
         if register:
             if name in OPS:

@@ -1,8 +1,8 @@
 """The eager function of an op, as Python source for its exact signature.
 
-Three paths, fastest first: every input a tensor (dict look-ups and list appends only); tensors
-mixed with numbers, None and lists of tensors; and `invoke`, which lifts, normalises and makes
-new Calls.
+Three kinds of paths, fastest first: one for each usual pattern of inputs, all tensors among them
+(dict look-ups and list appends only); tensors mixed with numbers, None and lists of tensors; and
+`invoke`, which lifts, normalises and makes new Calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def generate(
     tensor_types: set[type],
 ) -> Callable[..., Any]:
     """Make the function; `invoke(op, inputs, attrs)` is its general path."""
-    from bireme.core.autograd import Node, attach_values, prune
+    from bireme.core.autograd import Node, attach_values, prune, wired
     from bireme.core.tensor import Tensor
 
     names = [n.lstrip("*") for n in op.inputs]
@@ -33,7 +33,8 @@ def generate(
     signature = ", ".join([f"{p}=_d_{p}" if p in defaults else p for p in params] + ["name=None"])
     lines = [f"def function({signature}):"]
     if names and not has_list:
-        lines += _tensor_path(op, names, attrs)
+        for pattern in _patterns(op, names):
+            lines += _direct_path(op, names, attrs, pattern)
     if names and (has_list or len(names) > 1):
         lines += _mixed_path(op, names, attrs)
     packed = "".join(
@@ -44,7 +45,7 @@ def generate(
     scope: dict[str, Any] = {
         "_invoke": invoke, "_op": op, "_state": state, "_tensors": tensor_types,
         "_tables": op.tables, "_Value": Value, "_Node": Node, "_Tensor": Tensor,
-        "_prune": prune, "_attach": attach_values, "_FLOAT": FLOAT, "_INT": INT,
+        "_prune": prune, "_wired": wired, "_attach": attach_values, "_FLOAT": FLOAT, "_INT": INT,
         **{f"_d_{k}": v for k, v in defaults.items()},
     }  # fmt: skip
     exec(_compiled("\n".join(lines)), scope)
@@ -60,47 +61,92 @@ def _compiled(source: str) -> CodeType:
     return compile(source, "<bireme op>", "exec")
 
 
-def _tensor_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:
-    """Every input is a tensor and the Call is known: the steady state of training."""
-    tests = " and ".join(f"{n}.__class__ in _tensors" for n in names)
-    key = ", ".join([f"v_{n}.aval" for n in names] + attrs) + ","
+# What an input is, by letter: how to test for it, and its type in the key of a Call.
+_TESTS = {"t": "{}.__class__ in _tensors", "f": "{}.__class__ is float",
+          "i": "{}.__class__ is int", "-": "{} is None"}  # fmt: skip
+_TYPES = {"t": "v_{}.aval", "f": "_FLOAT", "i": "_INT", "-": "None"}
+
+
+def _patterns(op: Any, names: list[str]) -> list[str]:
+    """The kinds of inputs that get a path of their own."""
+    patterns = ["t" * len(names), *op.usual]
+    if len(names) == 2 and op.promote is not None:
+        patterns.append("tf")
+    elif len(names) > 1 and names[-1] not in op.required and not op.usual:  # a bias, usually
+        patterns.append("t" * (len(names) - 1) + "-")
+    return patterns
+
+
+def _direct_path(op: Any, names: list[str], attrs: list[str], pattern: str) -> list[str]:
+    """Inputs of exactly these kinds, and the Call is known: the steady state of training."""
+    kinds = dict(zip(names, pattern, strict=True))
+    tensors = [n for n in names if kinds[n] == "t"]
+    slots = ", ".join(f"v_{n}.slot" for n in tensors)
+    numbers = [
+        f"            _trace.{where} += ({''.join(f'{n}, ' for n in names if kinds[n] == kind)})"
+        for kind, where in (("f", "floats"), ("i", "ints"))
+        if kind in pattern
+    ]
+    key = ", ".join([_TYPES[kinds[n]].format(n) for n in names] + attrs) + ","
+    several = bool(op.usual)
     lines = [
-        f"    if {tests}:",
+        f"    if {' and '.join(_TESTS[kinds[n]].format(n) for n in names)}:",
         "        _trace = _state.trace",
-        *[f"        v_{n} = {n}._value" for n in names],
+        *[f"        v_{n} = {n}._value" for n in tensors],
         "        try:",
         f"            _call = _tables[_trace.amp].get(({key}))",
         "        except (KeyError, TypeError):",
         "            _call = None",
-        "        if _call is not None and _call.single:",
-        *[f"            if v_{n}.trace is not _trace: _trace.leaf(v_{n})" for n in names],
+        f"        if _call is not None{'' if several else ' and _call.single'}:",
+        *[f"            if v_{n}.trace is not _trace: _trace.leaf(v_{n})" for n in tensors],
         "            _values = _trace.values",
         "            _slot = len(_values)",
-        "            v_out = _Value(_call.out, _trace, _slot)",
-        # No call between these two, so that Ctrl-C cannot come between them (see trace.record).
-        f"            _trace.code += (_call.id, {', '.join(f'v_{n}.slot' for n in names)})",
-        "            _values += (v_out,)",
+        *(_SEVERAL_VALUES if several else _ONE_VALUE),
+        # No call between these, so that Ctrl-C cannot come between them (see trace.record).
+        f"            _trace.code += (_call.id, {slots})",
+        *numbers,
+        "            _values += _new",
         "            if _slot >= _trace.limit: _trace.full()",
     ]
     if op.differentiable:
-        any_node = " or ".join(f"{n}._node is not None" for n in names)
-        edges = "".join(f"{n}._node, " for n in names)
-        saved = "".join(_saved_expression(op, s) + ", " for s in op.saves)
+        any_node = " or ".join(f"{n}._node is not None" for n in tensors)
+        edges = "".join(f"{n}._node, " if n in tensors else "None, " for n in names)
+        saved = "".join(_saved_expression(op, s, kinds) + ", " for s in op.saves)
         lines += [
             f"            if _trace.tape and _call.differentiable and ({any_node}):",
             f"                _node = _Node(_call, ({edges}), ({saved}))",
+            "                _trace.nodes += (_node,)",
             "                if _call.scalar_out: _prune(_node)",
+            *([] if not several else _WIRED),
             "                return _Tensor(v_out, _node)",
         ]
+    if several:
+        lines.append("            if not _call.single: return [_Tensor(v, None) for v in _new]")
     return [*lines, "            return _Tensor(v_out, None)"]
 
 
-def _saved_expression(op: Any, name: str) -> str:
+_ONE_VALUE = [
+    "            v_out = _Value(_call.out, _trace, _slot)",
+    "            _new = (v_out,)",
+]
+_SEVERAL_VALUES = [
+    "            _new = [_Value(a, _trace, i) for i, a in enumerate(_call.outs, _slot)]",
+    "            v_out = _new[0]",
+]
+_WIRED = [
+    "                if not _call.single: return _wired(_call, _node, _new)",
+]
+
+
+def _saved_expression(op: Any, name: str, kinds: dict[str, str]) -> str:
+    if name == "out" and op.usual:
+        return "*_new"
+    value = {"t": f"v_{name}", "-": "None"}.get(kinds.get(name, "t"), name)
     users = op.used_by.get(name)
     if users is None:
-        return f"v_{name}"
-    wanted = " or ".join(f"{u}._node is not None" for u in users)
-    return f"(v_{name} if {wanted} else None)"
+        return value
+    wanted = " or ".join(f"{u}._node is not None" for u in users if kinds[u] == "t")
+    return f"({value} if {wanted} else None)" if wanted else "None"
 
 
 def _mixed_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:

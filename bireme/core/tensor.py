@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, place, sharding
+from bireme.core import autograd, place, replay, sharding
 from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
 from bireme.core.dtype import DType
@@ -282,7 +282,10 @@ class Tensor:
                 "[backward] dump_backward_graph_path is not supported; print the recorded graph "
                 "with bireme.profiler instead"
             )
-        autograd.run_backward([self], [grad_tensor], retain_graph, False)
+        if grad_tensor is None and not retain_graph:
+            replay.backward(self)
+        else:
+            autograd.run_backward([self], [grad_tensor], retain_graph, False)
 
     def clear_gradient(self, set_to_zero: bool = True) -> None:
         # Zeros are made when someone reads them; a training step never does.

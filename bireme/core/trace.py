@@ -41,8 +41,8 @@ class Trace:
     """What one thread has recorded since its last flush."""
 
     __slots__ = (
-        "amp", "code", "floats", "ints", "leaves", "limit", "lock", "outputs", "results", "tape",
-        "values",
+        "amp", "code", "floats", "ints", "leaves", "limit", "lock", "nodes", "outputs", "results",
+        "tape", "values",
     )  # fmt: skip
 
     def __init__(self, tape: bool = True, amp: Any = None):
@@ -53,6 +53,9 @@ class Trace:
         self.floats: list[float] = []
         self.ints: list[int] = []
         self.tape = tape
+        # The gradient nodes of this trace's entries, in order (see replay.py). They go before
+        # it runs: what only they hold is not wanted.
+        self.nodes: list[Any] = []
         self.amp = amp
         self.limit = config.trace_limit()
         self.lock = threading.RLock()
@@ -71,6 +74,18 @@ class Trace:
         value.slot = slot
         value.trace = self
         return slot
+
+    def leaf_all(self, values: list[Value]) -> None:
+        """`leaf` for all that are not in this trace yet."""
+        new = list(dict.fromkeys([v for v in values if v.trace is not self]))
+        for value in [v for v in new if v.buf is None]:
+            materialize(value)
+        slot = -1 - len(self.leaves)
+        self.leaves += new
+        for value in new:
+            value.slot = slot
+            value.trace = self
+            slot -= 1
 
     def full(self) -> None:
         """The trace reached its limit: run it and go on with an empty one."""
@@ -140,33 +155,44 @@ def set_runner(run: Callable[[Trace], None], foreign: Callable[[Trace, Value], N
 
 def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
     """Append `call` on already flattened inputs: Values, Python numbers, or None."""
-    code = [call.id]
-    floats: list[float] = []
-    ints: list[int] = []
-    for x in inputs:
-        kind = x.__class__
-        if kind is Value:
-            code.append(x.slot if x.trace is trace else trace.leaf(x))
-        elif kind is float:
-            floats.append(x)
-        elif kind is int:
-            ints.append(x)
-        elif x is not None:  # a Value that an in-place op has replaced in its tensor
-            code.append(x.slot if x.trace is trace else trace.leaf(x))
+    used = inputs
+    floats = ints = ()
+    if len(call.tensors_at) != len(inputs):
+        used = [inputs[i] for i in call.tensors_at]
+        if call.floats_at:
+            floats = [inputs[i] for i in call.floats_at]
+        if call.ints_at:
+            ints = [inputs[i] for i in call.ints_at]
+    for value in used:
+        if value.trace is not trace:
+            trace.leaf(value)
+    code = (call.id, *[v.slot for v in used])
     values = trace.values
     slot = len(values)
     if call.single:
-        outs = [Value(call.outs[0], trace, slot)]
+        outs = [Value(call.out, trace, slot)]
     else:
-        outs = []
-        for a in call.outs:
-            outs.append(Value(a, trace, slot + len(outs)))
+        outs = [Value(a, trace, i) for i, a in enumerate(call.outs, slot)]
     # Ctrl-C is raised after calls and at the ends of loops. There are none here: an entry is
     # recorded whole or not at all.
     trace.code += code
     trace.floats += floats
     trace.ints += ints
     values += outs
+    if slot >= trace.limit:
+        trace.full()
+    return outs
+
+
+def record_many(call: Call, trace: Trace, values: list[Value], floats: list[float]) -> list[Value]:
+    """`record` for a call on hundreds of tensors."""
+    trace.leaf_all(values)
+    code = [call.id, *[v.slot for v in values]]
+    slot = len(trace.values)
+    outs = [Value(a, trace, i) for i, a in enumerate(call.outs, slot)]
+    trace.code += code
+    trace.floats += floats
+    trace.values += outs
     if slot >= trace.limit:
         trace.full()
     return outs

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bireme.core.autograd import Overwritten
 from bireme.core.aval import FLOAT, INT
 from bireme.core.op import Call, Op
-from bireme.core.trace import Value, record, state
+from bireme.core.trace import Value, record_many, state
 
 _calls: dict[Any, Call] = {}
 
@@ -37,21 +38,31 @@ class Repeated:
         self._attrs: tuple[Any, ...] = ()
 
     def __call__(self, inputs: tuple[Any, ...], attrs: tuple[Any, ...] = ()) -> list[Value]:
-        values: list[Any] = []
+        values: list[Value] = []
+        floats: list[float] = []
+        types: list[Any] = []
         layout: list[int] = []
         for x in inputs:
             if x.__class__ is list:
-                values += [t._value for t in x]
+                many = [t._value for t in x]
+                values += many
+                types += [v.aval for v in many]
                 layout.append(len(x))
+                continue
+            layout.append(-1)
+            if x is None:
+                types.append(None)
+            elif x.__class__ is float:
+                floats.append(x)
+                types.append(FLOAT)
             else:
-                values.append(x if x is None or x.__class__ is float else x._value)
-                layout.append(-1)
-        types = [v.aval if isinstance(v, Value) else None if v is None else FLOAT for v in values]
+                values.append(x._value)
+                types.append(x._value.aval)
         call = self._call
         if call is None or types != self._types or layout != self._layout or attrs != self._attrs:
             call = self._look_up(tuple(types), tuple(layout), attrs)
             self._call, self._types, self._layout, self._attrs = call, types, layout, attrs
-        return record(call, state.trace, tuple(values))
+        return record_many(call, state.trace, values, floats)
 
     def _look_up(self, types: tuple[Any, ...], layout: tuple[int, ...], attrs: Any) -> Call:
         key = (self._op.name, types, layout, attrs)
@@ -61,6 +72,20 @@ class Repeated:
             named = dict(zip(self._op.attr_names, attrs, strict=True))
             call = _calls.setdefault(key, Call(self._op, types, layout, named, casts))
         return call
+
+
+def put_all(tensors: list[Any], values: list[Value]) -> None:
+    """`tensor._put(value)` for each pair."""
+    trace = state.trace
+    for tensor, value in zip(tensors, values, strict=True):
+        if tensor._view is None and not tensor._views:
+            trace.wrote(tensor)
+            old = tensor._value
+            if old.__class__ is Value:
+                old.__class__ = Overwritten
+            tensor._value = value
+        else:
+            tensor._put(value)
 
 
 def wide(xp: Any, x: Any) -> Any:

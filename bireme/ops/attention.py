@@ -153,6 +153,7 @@ def _attention_vjp(
     infer=_attention_infer,
     check=_attention_check,
     amp="white",
+    usual=("ttt-fifii", "ttt-f----"),
 )  # fmt: skip
 def _attention(
     xp, query, key, value, mask, scale, threshold, keep_scale, seed, offset, causal=False

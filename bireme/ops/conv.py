@@ -8,6 +8,7 @@ computations, so one that nobody needs is never made.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -436,28 +437,47 @@ def _convolve(
     function: str, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any,
     padding: Any, dilation: Any, groups: int, data_format: str,
 ) -> Tensor:  # fmt: skip
-    last = data_format != _FIRST[n] and _is_last(function, data_format, n)
-    stride = (stride,) * n if stride.__class__ is int else ints(function, "stride", stride, n)
-    dilation = (
-        (dilation,) * n if dilation.__class__ is int else ints(function, "dilation", dilation, n)
-    )
-    if padding.__class__ is int:
-        pads = ((padding, padding),) * n
-    else:
+    options = (n, stride, padding, dilation, groups, data_format)
+    try:
+        plain = _plain_options.get(options)
+    except TypeError:  # a list among them
+        plain = None
+    if plain is None:
+        plain = _checked_options(function, x, weight, *options)
+    if x._value.aval.ndim != n + 2:
         _need_spatial(function, n, x, weight)
-        pads = padding_pairs(
-            function, padding, n, last, _space(x._value.aval, last),
-            weight._value.aval.shape[2:], stride, dilation,
-        )  # fmt: skip
-        dilation = _dilation_for(padding, dilation)
+    return _conv(x, weight, bias, *plain)
+
+
+# The attributes of convolutions whose options do not depend on the input, by options.
+_plain_options: dict[Any, tuple[Any, ...]] = {}
+
+
+def _checked_options(
+    function: str, x: Tensor, weight: Tensor, n: int, stride: Any, padding: Any, dilation: Any,
+    groups: int, data_format: str,
+) -> tuple[Any, ...]:  # fmt: skip
+    """(stride, pads, dilation, groups, channels last) as the op takes them."""
+    options = (n, stride, padding, dilation, groups, data_format)
+    last = _is_last(function, data_format, n)
+    stride = ints(function, "stride", stride, n)
+    dilation = ints(function, "dilation", dilation, n)
+    _need_spatial(function, n, x, weight)
+    pads = padding_pairs(
+        function, padding, n, last, _space(x._value.aval, last), weight._value.aval.shape[2:],
+        stride, dilation,
+    )  # fmt: skip
+    dilation = _dilation_for(padding, dilation)
     if min(stride) < 1 or min(dilation) < 1 or groups < 1:
         raise InvalidArgument(
             f"[{function}] stride, dilation and groups must be positive. Received: "
             f"stride={stride}, dilation={dilation}, groups={groups}"
         )
-    if x._value.aval.ndim != n + 2:
-        _need_spatial(function, n, x, weight)
-    return _conv(x, weight, bias, stride, pads, dilation, groups, last)
+    checked = (stride, pads, dilation, groups, last)
+    if not isinstance(padding, str):
+        with contextlib.suppress(TypeError):  # a list among them
+            _plain_options[options] = checked
+    return checked
 
 
 def _need_spatial(function: str, n: int, x: Tensor, weight: Tensor) -> None:

@@ -56,6 +56,7 @@ def _dropout_vjp(
     inputs=("x", "threshold", "scale", "seed", "offset"),
     vjp=_dropout_vjp,
     infer=_same_type,
+    usual=("tifii",),
 )
 def _dropout(xp, x, threshold, scale, seed, offset, axis=None):
     """`x * scale` where a draw reaches `threshold`, zero elsewhere."""

@@ -125,6 +125,8 @@ def _batch_infer(
     vjp=_batch_vjp,
     infer=_batch_infer,
     check=_batch_check,
+    usual=("tttttf",),
+    carries=1,
 )
 def _batch_norm_train(
     xp, x, weight, bias, running_mean, running_var, momentum, axis=1, epsilon=1e-5

@@ -203,6 +203,7 @@ def _lstm_vjp(
     infer=_lstm_infer,
     check=_lstm_check,
     amp="white",
+    usual=("ttttttt-",),
 )
 def _lstm(xp, x, h0, c0, w_ih, w_hh, b_ih, b_hh, lengths, reverse=False):
     """Also returns the activated gates and the cell states of all steps, for the gradient."""
@@ -300,6 +301,7 @@ def _gru_vjp(
     infer=_gru_infer,
     check=_gru_check,
     amp="white",
+    usual=("tttttt-",),
 )
 def _gru(xp, x, h0, w_ih, w_hh, b_ih, b_hh, lengths, reverse=False):
     """Also returns r, z, c and the candidate's recurrent part of all steps, for the gradient."""
@@ -380,6 +382,7 @@ def _simple_vjp(
     infer=_simple_infer,
     check=_simple_check,
     amp="white",
+    usual=("tttttt-",),
 )
 def _simple_rnn(xp, x, h0, w_ih, w_hh, b_ih, b_hh, lengths, activation="tanh", reverse=False):
     bias = b_ih if b_hh is None else (b_hh if b_ih is None else b_ih + b_hh)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from bireme.core import states, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -17,6 +17,7 @@ from bireme.core.op import Op
 from bireme.core.tensor import Tensor
 from bireme.nn import naming
 from bireme.nn.clip import ClipGradBase
+from bireme.nn.grouped import Repeated, put_all
 from bireme.optimizer.schedule import LRScheduler
 from bireme.optimizer.slots import Clocks, Slot, Slots
 from bireme.optimizer.update import Settings
@@ -161,35 +162,21 @@ class Optimizer:
         """Update every parameter that has a gradient."""
         rate = self._rate()
         for group in self._groups:
-            pairs = group.pairs()
-            if pairs:
-                self._update_group(group, pairs, rate)
+            params, grads = group.with_gradients()
+            if params:
+                self._update_group(group, params, grads, rate)
         trace.seal()
 
-    def _update_group(self, group: Group, pairs: list[tuple[Any, Tensor]], rate: float) -> None:
+    def _update_group(self, group: Group, params: list[Any], grads: list[Any], rate: Any) -> None:
         clip = group.options.get("grad_clip")
         if clip is not None:
-            pairs = clip(pairs)
-        for clock, members in self._clocks.partition(pairs, self._initial(group.options)):
-            self._update(group, clock, members, rate)
-
-    def _update(
-        self, group: Group, clock: Any, pairs: list[tuple[Any, Tensor]], rate: float
-    ) -> None:
-        params = [p for p, _ in pairs]
-        grads = [g for _, g in pairs]
-        each = group.settings(params)
-        targets = [self._state.target(p) for p in params]
-        states = self._state.tensors(params, targets, self._initial(group.options))
-        shared = clock.tensors
+            clipped = clip(list(zip(params, grads, strict=True)))
+            params, grads = [p for p, _ in clipped], [g for _, g in clipped]
         hyper = self._hyper(group.options)
-        inputs = (targets, grads, states, shared, rate, self._skip)
-        results = iter(group.recorder(inputs, (each, hyper)))
-        for tensor in (*targets, *states, *shared):
-            tensor._put(next(results))
-        for p, target in zip(params, targets, strict=True):
-            if p is not target:
-                p._put(next(results))
+        for part in group.parts(params):
+            own = grads if part.at is None else [grads[i] for i in part.at]
+            inputs = (part.targets, own, part.states, part.shared, rate, self._skip)
+            put_all(part.written, part.recorder(inputs, (part.each, hyper)))
 
     def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
         """The rule's constants, from the group's options."""
@@ -263,9 +250,9 @@ class Optimizer:
         rate = self._rate()
         given = {id(p): g for p, g in params_grads}
         for group in self._groups:
-            pairs = [(p, given[id(p)]) for p in group.params if given.get(id(p)) is not None]
-            if pairs:
-                self._update_group(group, pairs, rate)
+            params = [p for p in group.params if given.get(id(p)) is not None]
+            if params:
+                self._update_group(group, params, [given[id(p)] for p in params], rate)
         trace.seal()
         return []
 
@@ -317,45 +304,72 @@ class Optimizer:
 _NO_SCALE: dict[str, float] = {}
 
 
+class Part(NamedTuple):
+    """Parameters of a group that go by one clock, with all that one update of them touches."""
+
+    recorder: Repeated
+    each: tuple[Settings, ...]
+    at: list[int] | None  # their places in the group; None: they are the whole group
+    targets: list[Tensor]
+    states: list[Tensor]
+    shared: list[Tensor]
+    written: list[Tensor]  # what gets the update's results, in order
+
+
 class Group:
     """Parameters that are updated with the same options."""
 
     def __init__(self, optimizer: Optimizer, options: dict[str, Any]):
-        from bireme.nn.grouped import Repeated
-
         self._optimizer = optimizer
         self.options = options
         self.params: list[Any] = options["params"]
-        # None only for an optimizer that has no update op because it replaces step().
-        self.recorder: Any = Repeated(optimizer._op) if hasattr(optimizer, "_op") else None
         self._seen: list[Any] = []
-        self._settings: tuple[Settings, ...] = ()
+        self._parts: list[Part] = []
 
-    def pairs(self) -> list[tuple[Any, Tensor]]:
-        """(parameter, gradient) of those that have one."""
-        found = []
-        for p in self.params:
-            if p._node is not None:
-                grad = p._grad
-                if grad is None and p._grad_is_zero:
-                    grad = p.grad
-                if grad is not None:
-                    found.append((p, grad))
-        return found
+    def with_gradients(self) -> tuple[list[Any], list[Tensor]]:
+        """The parameters that have a gradient, and the gradients."""
+        params = [p for p in self.params if p._node is not None]
+        grads = [p.grad if p._grad is None and p._grad_is_zero else p._grad for p in params]
+        if any([g is None for g in grads]):  # noqa: C419 (twice as fast as a generator)
+            params = [p for p, g in zip(params, grads, strict=True) if g is not None]
+            grads = [g for g in grads if g is not None]
+        return params, grads
 
-    def settings(self, params: list[Any]) -> tuple[Settings, ...]:
-        """The parameters' settings; worked out anew only when one of their sources changed."""
-        seen: list[Any] = [self._optimizer._multi_precision]
-        for p in params:
-            seen += (p, p._value.aval)
-        seen += [p.optimize_attr["learning_rate"] for p in params if hasattr(p, "optimize_attr")]
-        seen += [getattr(p, "regularizer", None) for p in params]
+    def parts(self, params: list[Any]) -> list[Part]:
+        """`params` by clock; worked out anew only when something that it rests on changed."""
+        optimizer = self._optimizer
+        seen = [optimizer._multi_precision, optimizer._clocks.version, *params]
+        seen += [p._value.aval for p in params]
+        seen += [p.__dict__.get("regularizer") for p in params]
+        seen += [p.__dict__.get("optimize_attr", _NO_SCALE).get("learning_rate") for p in params]
         # Compared by identity: `==` between tensors would record an op.
         if len(seen) != len(self._seen) or any(map(operator.is_not, seen, self._seen)):
-            make = self._optimizer._setting
-            self._settings = tuple([make(p, self.options) for p in params])
+            self._parts = self._make_parts(params)
             self._seen = seen
-        return self._settings
+            self._seen[1] = optimizer._clocks.version
+        return self._parts
+
+    def _make_parts(self, params: list[Any]) -> list[Part]:
+        optimizer, state = self._optimizer, self._optimizer._state
+        initial = optimizer._initial(self.options)
+        place = {id(p): i for i, p in enumerate(params)}
+        parts = []
+        for clock, members in optimizer._clocks.partition(params, initial):
+            targets = [state.target(p) for p in members]
+            states = state.tensors(members, targets, initial)
+            masters = [p for p, t in zip(members, targets, strict=True) if p is not t]
+            parts.append(
+                Part(
+                    Repeated(optimizer._op),
+                    tuple([optimizer._setting(p, self.options) for p in members]),
+                    None if len(members) == len(params) else [place[id(p)] for p in members],
+                    targets,
+                    states,
+                    clock.tensors,
+                    [*targets, *states, *clock.tensors, *masters],
+                )
+            )
+        return parts
 
 
 class SchedulerInCharge(TypeMismatch, RuntimeError):

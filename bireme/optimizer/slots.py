@@ -159,20 +159,21 @@ class Clocks:
         self.kinds = kinds
         self._slots = slots
         self._of: dict[int, Clock] = {}
+        self.version = 0  # counts changes of who goes by which clock
 
     def partition(
-        self, pairs: list[tuple[Any, Tensor]], initial: dict[str, float]
-    ) -> list[tuple[Clock, list[tuple[Any, Tensor]]]]:
-        """The pairs by the clock that they go by."""
+        self, params: list[Any], initial: dict[str, float]
+    ) -> list[tuple[Clock, list[Any]]]:
+        """The parameters by the clock that they go by."""
         if not self.kinds:
-            return [(_NO_CLOCK, pairs)]
-        by_clock: dict[Clock, list[tuple[Any, Tensor]]] = {}
-        for pair in pairs:
-            clock = self._of.get(id(pair[0]))
+            return [(_NO_CLOCK, params)]
+        by_clock: dict[Clock, list[Any]] = {}
+        for p in params:
+            clock = self._of.get(id(p))
             if clock is None:
-                self._start([p for p, _ in pairs], initial)
-                return self.partition(pairs, initial)
-            by_clock.setdefault(clock, []).append(pair)
+                self._start(params, initial)
+                return self.partition(params, initial)
+            by_clock.setdefault(clock, []).append(p)
         return [
             (c if len(members) == c.members else self._split(c, members), members)
             for c, members in by_clock.items()
@@ -195,6 +196,7 @@ class Clocks:
                 tensors.append(made)
             clock = Clock(tensors, len(members))
             self._of.update({id(p): clock for p in members})
+        self.version += 1
 
     def _times(self, param: Any, initial: dict[str, float]) -> tuple[float, ...]:
         times = []
@@ -206,10 +208,11 @@ class Clocks:
             )
         return tuple(times)
 
-    def _split(self, clock: Clock, members: list[tuple[Any, Tensor]]) -> Clock:
+    def _split(self, clock: Clock, members: list[Any]) -> Clock:
         clock.members -= len(members)
         own = Clock([Tensor(t._value, None) for t in clock.tensors], len(members))
-        self._of.update({id(p): own for p, _ in members})
+        self._of.update({id(p): own for p in members})
+        self.version += 1
         return own
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -229,6 +232,7 @@ class Clocks:
     def forget(self) -> None:
         """After a state was loaded, clocks start again from it."""
         self._of = {}
+        self.version += 1
 
 
 _NO_CLOCK = Clock([], 0)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import bireme
 from bireme.core.errors import InvalidArgument
-from bireme.core.tensor import Tensor
+from bireme.core.tensor import Tensor, constant
 from bireme.nn import functional as F
 from bireme.nn.layer.container import LayerList
 from bireme.nn.layer.layer import Layer
@@ -193,6 +195,7 @@ class _RNNStack(LayerList):
         self.time_major = time_major
         self.dropout = dropout
         self.proj_size = cell_options.get("proj_size", 0)
+        self._last_zeros: dict[int, Any] = {}
         size = input_size
         for _ in range(num_layers):
             cells = [
@@ -253,12 +256,23 @@ class _RNNStack(LayerList):
             return out, bireme.stack(final, axis=0)
         return out, tuple(bireme.stack(list(part), axis=0) for part in zip(*final, strict=True))
 
+    def _zeros(self, batch: Any, size: int, dtype: Any) -> Tensor:
+        """An initial state. The last one is kept: a training loop moves it to the device once."""
+        wanted = (batch, size, dtype)
+        found = self._last_zeros.get(size)
+        if found is None or found[0] != wanted:
+            if type(batch) is not int:  # symbolic, in a capture
+                return bireme.zeros([batch, size], dtype)
+            found = (wanted, constant(np.zeros((batch, size), dtype.numpy)))
+            self._last_zeros[size] = found
+        return found[1]
+
     def _split_states(self, x: Tensor, given: Any) -> list[Any]:
         """One state per layer and direction."""
         count = self.num_layers * self.num_directions
         if given is None:
             sizes = (self.proj_size or self.hidden_size, self.hidden_size)
-            zeros = [bireme.zeros([x.shape[1], n], x.dtype) for n in sizes]
+            zeros = [self._zeros(x._value.aval.shape[1], n, x.dtype) for n in sizes]
             parts = [[z] * count for z in zeros[: self._state_components]]
         else:
             given = [given] if isinstance(given, Tensor) else list(given)

@@ -1,0 +1,207 @@
+"""Backward passes that come back are replayed, not walked again.
+
+What `loss.backward()` records depends on the tape alone: which ops ran, how their nodes hang
+together, and the slots of what they saved. A training loop makes the same tape in every step.
+So the first walk's entries are kept under a key that spells the tape out, and a tape with the
+same key gets them appended whole: per-node work is a few list comprehensions.
+
+Whatever is out of the ordinary (hooks, in-place writes, gradients that are there already, nodes
+from before a flush, PyLayers) has no key and is walked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+from bireme.core import autograd
+from bireme.core.autograd import LeafNode, Node, Output, run_backward
+from bireme.core.trace import Trace, Value, state
+
+_LIMIT = 256  # tapes remembered; beyond, the one remembered first is dropped
+_memory: dict[Any, Recording] = {}
+
+
+class Recording(NamedTuple):
+    """What one backward pass appended to its trace."""
+
+    code: tuple[int, ...]
+    # Numbers that nodes have saved (seeds, scales): their places in the order of saving.
+    floats: tuple[int, ...]
+    ints: tuple[int, ...]
+    n_values: int
+    # (which leaf, offset of its gradient among the appended values, its type)
+    grads: tuple[tuple[int, int, Any], ...]
+    consumed: tuple[int, ...]  # nodes, by their place on the tape
+
+
+class Tape(NamedTuple):
+    """A trace's nodes as a key, and what the key says nothing of: which leaves and which
+    numbers."""
+
+    key: Any
+    nodes: list[Any]
+    leaves: list[Any]
+    saved: list[Any]
+
+
+def backward(root: Any) -> None:
+    """`root.backward()`: replayed if an equal tape was walked before, and walked otherwise."""
+    trace = state.trace
+    tape = _tape(trace, root)
+    if tape is not None and _replayed(trace, tape):
+        return
+    start = _sizes(trace)
+    applied: list[Any] = []
+    run_backward([root], [None], False, False, applied=applied)
+    if tape is not None and state.trace is trace:
+        _remember(trace, tape, start, applied)
+    state.trace.nodes = [n for n in state.trace.nodes if n.saved is not None]
+
+
+def _tape(trace: Trace, root: Any) -> Tape | None:
+    """The tape that leads to `root`; None if a pass over it must be walked."""
+    nodes = trace.nodes
+    top = root._node
+    which = 0
+    if top.__class__ is Output:
+        top, which = top.node, top.index
+    if trace.__class__ is not Trace or top.__class__ is not Node or not nodes:
+        return None
+    try:
+        place = -1 if nodes[-1] is top else nodes.index(top)
+        saved = [v for n in nodes for v in n.saved]  # type: ignore[union-attr]
+    except (TypeError, ValueError):  # a node that was consumed; a root from before a flush
+        return None
+    slots = [v.slot if v.__class__ is Value and v.trace is trace else v.__class__ for v in saved]
+    calls = [n.call.id if n.hooks is None and n.own is None else None for n in nodes]
+    # Numbers by first appearance: two tapes agree when everything hangs together in the same
+    # way. All of this runs at the speed of dict and map, not of bytecode.
+    flat = [e for n in nodes for e in n.edges]
+    numbers = dict(zip(dict.fromkeys(flat), itertools.count(), strict=False))
+    kinds = list(map(type, numbers))
+    makers = list(map(numbers.get, nodes))
+    if (
+        Value in slots  # it belongs to another trace
+        or not _KEPT.issuperset(map(type, saved))
+        or None in calls
+        or not _PLAIN.issuperset(kinds)
+        or len(nodes) - makers.count(None) != kinds.count(Node)  # one from before a flush
+    ):
+        return None
+    outputs = _output_places(nodes, numbers) if Output in kinds else ()
+    # A leaf with hooks, or with a gradient that this one would be added to, is walked to.
+    leaves = [
+        e.tensor() if e.hooks is None and e.after is None else None
+        for e in numbers
+        if e.__class__ is LeafNode
+    ]
+    if outputs is None or False in [t is not None and t._grad is None for t in leaves]:
+        return None
+    key = (
+        place, which, root._value.slot, len(trace.values), len(trace.leaves), trace.amp,
+        tuple(calls), tuple(slots), tuple(map(numbers.__getitem__, flat)), tuple(kinds),
+        tuple(makers), outputs,
+    )  # fmt: skip
+    return Tape(key, nodes, leaves, saved)
+
+
+def _output_places(nodes: list[Any], numbers: dict[Any, int]) -> tuple[Any, ...] | None:
+    """For each result of a node with several: (which node, which result)."""
+    place = {n: i for i, n in enumerate(nodes)}
+    found = tuple([(place.get(e.node), e.index) for e in numbers if e.__class__ is Output])
+    return None if any(at is None for at, _ in found) else found
+
+
+_PLAIN = {Node, LeafNode, Output, None.__class__}
+_KEPT = {Value, float, int, None.__class__}  # not, above all, what was overwritten in place
+
+
+def _replayed(trace: Trace, tape: Tape) -> bool:
+    """Append what an equal tape's backward recorded; False if none was walked yet."""
+    found = _memory.get(tape.key)
+    if found is None:
+        return False
+    start = len(trace.values)
+    if start + found.n_values >= trace.limit:
+        return False
+    # A result that nobody can ask for needs no Value: any object that only the trace holds will
+    # do, and integers this large are objects of their own.
+    made: list[Any] = list(range(_NOBODY, _NOBODY + found.n_values))
+    grads = []
+    tensor = autograd._Tensor
+    for _, offset, aval in found.grads:
+        value = made[offset] = Value(aval, trace, start + offset)
+        grads.append(tensor(value, None))
+    saved = tape.saved
+    floats = [saved[i] for i in found.floats]
+    ints = [saved[i] for i in found.ints]
+    # As in `trace.record`: nothing here lets Ctrl-C in between.
+    trace.code += found.code
+    trace.floats += floats
+    trace.ints += ints
+    trace.values += made
+    for (which, _, _), grad in zip(found.grads, grads, strict=True):
+        tape.leaves[which]._grad = grad
+    nodes = tape.nodes
+    for i in found.consumed:
+        node = nodes[i]
+        node.saved = None
+        node.edges = ()
+    trace.nodes = [n for n in nodes if n.saved is not None]
+    return True
+
+
+_NOBODY = 1 << 40
+
+
+def _sizes(trace: Trace) -> tuple[int, ...]:
+    return (
+        len(trace.code), len(trace.floats), len(trace.ints), len(trace.values), len(trace.leaves)
+    )  # fmt: skip
+
+
+def _remember(trace: Trace, tape: Tape, start: tuple[int, ...], applied: list[Any]) -> None:
+    """Keep what a walk has recorded since `start`."""
+    code, floats, ints, values, leaves = start
+    numbers = _saved_numbers(tape, applied)
+    if len(trace.leaves) != leaves or numbers is None:
+        return  # it read something that was not in the trace
+    for kind, recorded in zip(numbers, (trace.floats[floats:], trace.ints[ints:]), strict=True):
+        if [tape.saved[i] for i in kind] != recorded:
+            return
+    grads = []
+    for i, tensor in enumerate(tape.leaves):
+        if tensor._grad is None:
+            continue
+        value = tensor._grad._value
+        if value.trace is not trace or value.slot < values:
+            return
+        grads.append((i, value.slot - values, value.aval))
+    if len({offset for _, offset, _ in grads}) != len(grads):
+        return  # leaves that share one gradient
+    while len(_memory) >= _LIMIT:
+        _memory.pop(next(iter(_memory)), None)
+    _memory[tape.key] = Recording(
+        tuple(trace.code[code:]),
+        *numbers,
+        len(trace.values) - values,
+        tuple(grads),
+        tuple([i for i, n in enumerate(tape.nodes) if n.saved is None]),
+    )
+
+
+def _saved_numbers(
+    tape: Tape, applied: list[Any]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The places among `tape.saved` of the floats and ints that a walk in this order passes on."""
+    start: dict[Any, int] = {}
+    at = 0
+    for node in tape.nodes:
+        start[node] = at
+        at += len(node.call.saved_at)
+    if not all(node in start for node in applied):
+        return None
+    places = [i for n in applied for i in range(start[n], start[n] + len(n.call.saved_at))]
+    floats = tuple([i for i in places if tape.saved[i].__class__ is float])
+    return floats, tuple([i for i in places if tape.saved[i].__class__ is int])
