@@ -28,6 +28,7 @@ _WHERE = {
         "python_ops": "Print py_func",
         "scope": "Scope global_scope scope_guard",
         "state_files": "load load_program_state save set_program_state",
+        "weight_norm": "WeightNormParamAttr",
         "variables": "Variable create_global_var create_parameter",
     }.items()
     for name in names.split()

@@ -10,6 +10,7 @@ from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.nn import naming
 from bireme.nn.parameters import make_parameter
+from bireme.static.weight_norm import WeightNormParamAttr, normed_weight
 
 
 class Maker:
@@ -20,6 +21,8 @@ class Maker:
         self.dtype = dtype
 
     def weight(self, shape: list[Any], attr: Any, initializer: Any = None) -> Any:
+        if isinstance(attr, WeightNormParamAttr):
+            return normed_weight(attr, shape, self.dtype, self.owner, initializer)
         return make_parameter(shape, self.dtype, attr, False, initializer, owner=self.owner)
 
     def bias(self, shape: list[Any], attr: Any) -> Any:

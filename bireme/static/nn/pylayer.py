@@ -1,0 +1,37 @@
+"""static_pylayer: a part of a program with a gradient of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bireme.autograd import PyLayer, no_grad
+from bireme.core.errors import TypeMismatch
+
+
+def static_pylayer(
+    forward_fn: Callable[..., Any],
+    inputs: Any,
+    backward_fn: Callable[..., Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """forward_fn(*inputs), differentiated by `backward_fn` (gradients in, gradients out).
+
+    Without `backward_fn` no gradient goes through.
+    """
+    if not callable(forward_fn) or (backward_fn is not None and not callable(backward_fn)):
+        raise TypeMismatch("[static_pylayer] forward_fn and backward_fn must be functions")
+    if backward_fn is None:
+        with no_grad():
+            return forward_fn(*inputs)
+
+    class Pair(PyLayer):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            return forward_fn(*args)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return backward_fn(*grads)
+
+    return Pair.apply(*inputs)

@@ -1,0 +1,149 @@
+"""Saving and loading: inference models, state, bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme as paddle
+from bireme import static
+from bireme.core.errors import InvalidArgument
+from bireme.static import model_files
+
+F = paddle.nn.functional
+
+
+class Trained:
+    """A small trained program."""
+
+    def __init__(self) -> None:
+        self.main, startup = static.Program(), static.Program()
+        with static.program_guard(self.main, startup):
+            self.x = static.data("x", [None, 4])
+            self.y = static.data("y", [None, 1], "int64")
+            h = static.nn.batch_norm(static.nn.fc(self.x, 6), act="relu")
+            self.out = F.softmax(static.nn.fc(F.dropout(h, 0.5), 3))
+            loss = F.cross_entropy(self.out, self.y, use_softmax=False)
+            paddle.optimizer.Adam(0.05).minimize(loss)
+        self.exe = static.Executor()
+        self.exe.run(startup)
+        rng = np.random.RandomState(0)
+        self.given = rng.rand(7, 4).astype("float32")
+        for _ in range(3):
+            feed = {"x": self.given, "y": rng.randint(0, 3, (7, 1))}
+            self.exe.run(self.main, feed=feed)
+        test = static.normalize_program(self.main, [self.x], [self.out])
+        (self.want,) = self.exe.run(test, feed={"x": self.given}, fetch_list=[self.out])
+
+
+@pytest.fixture
+def trained() -> Iterator[Trained]:
+    paddle.enable_static()
+    try:
+        with static.scope_guard(static.Scope()):
+            yield Trained()
+    finally:
+        paddle.disable_static()
+
+
+def test_inference_model(trained: Trained, tmp_path: Any) -> None:
+    path = str(tmp_path / "new" / "model")
+    static.save_inference_model(path, [trained.x], [trained.out], trained.exe, program=trained.main)
+    with static.scope_guard(static.Scope()):
+        program, feeds, fetches = static.load_inference_model(path, trained.exe)
+        assert feeds == ["x"]
+        for rows in (7, 2):
+            feed = {"x": trained.given[:rows]}
+            (got,) = trained.exe.run(program, feed=feed, fetch_list=fetches)
+            np.testing.assert_allclose(got, trained.want[:rows], rtol=1e-5)
+    paddle.disable_static()
+    (eager,) = paddle.jit.load(path)(paddle.to_tensor(trained.given))
+    np.testing.assert_allclose(eager.numpy(), trained.want, rtol=1e-5)
+
+
+def test_a_layer_saved_by_jit_loads_as_a_program(trained: Trained, tmp_path: Any) -> None:
+    paddle.disable_static()
+    layer = paddle.nn.Linear(4, 2)
+    path = str(tmp_path / "layer")
+    paddle.jit.save(layer, path, [static.InputSpec([None, 4], name="x")])
+    want = layer(paddle.to_tensor(trained.given)).numpy()
+    paddle.enable_static()
+    program, feeds, fetches = static.load_inference_model(path, trained.exe)
+    (got,) = trained.exe.run(program, feed={feeds[0]: trained.given}, fetch_list=fetches)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_readers_of_other_formats_are_asked_first(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paddle.disable_static()
+    layer: Any = paddle.nn.Linear(4, 2)
+    layer.input_specs = [static.InputSpec([None, 4], name="given")]
+    want = layer(paddle.to_tensor(trained.given)).numpy()
+    monkeypatch.setattr(model_files, "READERS", [lambda path, *names: layer])
+    paddle.enable_static()
+    program, feeds, fetches = static.load_inference_model("anything", trained.exe)
+    assert feeds == ["given"]
+    (got,) = trained.exe.run(program, feed={"given": trained.given}, fetch_list=fetches)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_bytes(trained: Trained, tmp_path: Any) -> None:
+    given, made, main = [trained.x], [trained.out], trained.main
+    code = static.serialize_program(given, made, program=main)
+    weights = static.serialize_persistables(given, made, trained.exe, program=main)
+    static.save_to_file(str(tmp_path / "code"), code)
+    with static.scope_guard(static.Scope()):
+        program = static.deserialize_program(static.load_from_file(str(tmp_path / "code")))
+        static.deserialize_persistables(program, weights, trained.exe)
+        (got,) = trained.exe.run(program, feed={"x": trained.given}, fetch_list=program._fetches)
+    np.testing.assert_allclose(got, trained.want, rtol=1e-5)
+    with pytest.raises(ValueError, match="no program"):
+        static.deserialize_program(b"something else")
+
+
+def test_state_comes_back(trained: Trained, tmp_path: Any) -> None:
+    path = str(tmp_path / "state")
+    static.save(trained.main, path)
+    saved = {k: v.numpy() for k, v in trained.main.state_dict().items()}
+    assert set(static.load_program_state(path)) == set(saved)
+    with static.scope_guard(static.Scope()):
+        static.load(trained.main, path, trained.exe)
+        for name, tensor in trained.main.state_dict().items():
+            np.testing.assert_array_equal(tensor.numpy(), saved[name])
+    with static.scope_guard(static.Scope()):
+        static.set_program_state(trained.main, saved)
+        assert set(static.global_scope().local_var_names()) == set(saved)
+    with pytest.raises(InvalidArgument, match="there is no file"):
+        static.load(trained.main, str(tmp_path / "nothing"))
+
+
+def test_the_wheel_reads_the_state(trained: Trained, tmp_path: Any) -> None:
+    pytest.importorskip("paddle", reason="needs the 'parity' extra")
+    path = str(tmp_path / "state")
+    static.save(trained.main, path)
+    code = (
+        "import sys, numpy, paddle; paddle.enable_static();"
+        "state = paddle.static.load_program_state(sys.argv[1]);"
+        "numpy.savez(sys.argv[2], **state)"
+    )
+    out = str(tmp_path / "read.npz")
+    subprocess.run([sys.executable, "-c", code, path, out], check=True, capture_output=True)
+    read = np.load(out)
+    for name, tensor in trained.main.state_dict().items():
+        np.testing.assert_array_equal(read[name], tensor.numpy())
+
+
+def test_what_is_refused(trained: Trained, tmp_path: Any) -> None:
+    path = str(tmp_path / "m")
+    with pytest.raises(InvalidArgument, match="need \\['x'\\]"):
+        static.save_inference_model(path, [], [trained.out], trained.exe, program=trained.main)
+    with pytest.raises(InvalidArgument, match="option 'speed'"):
+        static.save_inference_model(path, trained.x, trained.out, trained.exe, speed=1)
+    with pytest.raises(ValueError, match="there is no file"):
+        static.load_inference_model(path, trained.exe)
