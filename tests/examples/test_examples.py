@@ -20,7 +20,9 @@ def load(name):
 
 def test_every_example_is_tested():
     assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
+        "burgers_pinn.py",
         "mnist_cnn.py",
+        "navier_stokes_fft.py",
         "second_derivatives.py",
         "transformer_encoder.py",
     ]
