@@ -267,6 +267,12 @@ class Config:
 
     disable_onednn = disable_mkldnn
 
+    def enable_mkldnn_bfloat16(self) -> None:
+        """Compute in bfloat16; softmax, norms and sums stay in float32."""
+        self._set_precision(PrecisionType.Bfloat16)
+
+    enable_onednn_bfloat16 = enable_mkldnn_bfloat16
+
     def mkldnn_enabled(self) -> bool:
         return self._cpu_kernels
 

@@ -1,10 +1,10 @@
 """Sequences of different lengths without padding: their rows lie one after the other, and
 `offsets` [S + 1] says where each of the S sequences starts.
 
-    ragged_gru(x, weight, bias, offsets, reverse=False, …)           x [N, 3D] -> [N, D]
-    ragged_lstm(x, weight, bias, offsets, reverse=False, …)          x [N, 4D] -> [N, D], cells [N, D]
-    ragged_viterbi(emission, transition, offsets)                    [N, T] -> best path [N]
-    ragged_sum(x, offsets), ragged_max(x, offsets)                   [N, …] -> [S, …]
+    ragged_gru(x, weight, bias, offsets, reverse=False, …)       x [N, 3D] -> [N, D]
+    ragged_lstm(x, weight, bias, offsets, reverse=False, …)      x [N, 4D] -> [N, D], cells [N, D]
+    ragged_viterbi(emission, transition, offsets)                [N, T] -> best path [N]
+    ragged_sum(x, offsets), ragged_max(x, offsets)               [N, …] -> [S, …]
     ragged_rows(offsets, rows) -> the sequence of each row, where it starts, where it ends
 
 One scan runs over all rows and forgets its state at every start, so that nothing depends on the

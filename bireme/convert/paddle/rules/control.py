@@ -1,7 +1,8 @@
-"""Branches and loops: known conditions are followed, others select between both branches."""
+"""Branches and loops: known conditions are followed, others become part of the graph."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import bireme
@@ -9,8 +10,9 @@ from bireme.convert.paddle.interpreter import Scope, Step, as_tensor, rule
 from bireme.convert.paddle.known import Known
 from bireme.convert.paddle.program import Block, ModelFileError, UnsupportedModel
 from bireme.core.tensor import Tensor
+from bireme.static.nn import control_flow
 
-MAX_TURNS = 10_000
+MAX_WRITTEN_OUT = 64  # turns of a loop whose conditions are known
 
 
 def _block(step: Step, name: str) -> Block:
@@ -74,17 +76,21 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 def if_(step: Step) -> Any:
     """PIR's `if`: two blocks that end in a yield."""
     condition = step.raw("Cond")
-    known = known_truth(condition)
     branches = [_block(step, name) for name in ("true_block", "false_block")]
-    results = [
-        [values[n] for n in branch.ops[-1].inputs["X"]]
-        for branch, taken in zip(branches, (known is not False, known is not True), strict=True)
-        if taken
-        for values in [_inside(step, branch)]
-    ]
+
+    def follow(branch: Block) -> list[Any]:
+        values = _inside(step, branch)
+        return [values[n] for n in branch.ops[-1].inputs["X"]]
+
+    known = known_truth(condition)
     if known is not None:
-        return results[0]
-    return [select(condition, a, b) for a, b in zip(*results, strict=True)]
+        return follow(branches[0 if known else 1])
+    yes, no = [lambda b=b: [as_tensor(v) for v in follow(b)] for b in branches]
+    return list(control_flow.cond(_flag(condition), yes, no))
+
+
+def _flag(condition: Any) -> Tensor:
+    return bireme.cast(bireme.reshape(as_tensor(condition), []), "bool")
 
 
 @rule("yield_values")
@@ -92,27 +98,39 @@ def yield_(step: Step) -> Any:
     return {}
 
 
+def _loop(condition: Any, values: list[Any], turn: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """The values after `turn` (values -> condition and new values) ran while the condition holds.
+
+    Turns whose condition is known are written out, up to a limit; the rest is a loop in the
+    graph.
+    """
+    for _ in range(MAX_WRITTEN_OUT):
+        known = known_truth(condition)
+        if known is None:
+            break
+        if not known:
+            return values
+        condition, *values = turn(values)
+
+    def body(_: Tensor, *now: Tensor) -> list[Tensor]:
+        holds, *new = turn(list(now))
+        return [_flag(holds), *map(as_tensor, new)]
+
+    start = [_flag(condition), *map(as_tensor, values)]
+    return control_flow.while_loop(lambda holds, *_: holds, body, start)[1:]
+
+
 @rule("while_loop")
 def while_loop(step: Step) -> Any:
     """PIR's `while`: a block of arguments, whose yield gives the condition and the next ones."""
     body = _block(step, "body_block")
     names = step.attr("arguments")
-    condition, values = step.raw("Cond"), step.raws("X")
-    for _ in range(MAX_TURNS):
-        go_on = _decide(condition)
-        if not go_on:
-            return values
+
+    def turn(values: list[Any]) -> list[Any]:
         inner = _inside(step, body, dict(zip(names, values, strict=True)))
-        condition, *values = [inner[n] for n in body.ops[-1].inputs["X"]]
-    raise UnsupportedModel(f"a loop of more than {MAX_TURNS} turns")
+        return [inner[n] for n in body.ops[-1].inputs["X"]]
 
-
-def _decide(condition: Any) -> bool:
-    known = known_truth(condition)
-    if known is not None:
-        return known
-    # Raises CaptureError inside a capture, which then falls back to running eagerly.
-    return bool(condition.numpy().ravel()[0]) if isinstance(condition, Tensor) else bool(condition)
+    return _loop(step.raw("Cond"), step.raws("X"), turn)
 
 
 @rule("while")
@@ -120,14 +138,19 @@ def while_(step: Step) -> Any:
     """The fluid loop: its block writes the outer variables, the condition among them."""
     body = _block(step, "sub_block")
     (flag,) = step.op.inputs["Condition"]
-    for _ in range(MAX_TURNS):
-        if not _decide(step.scope[flag]):
-            return {}
-        for name, value in _inside(step, body).items():
-            owner = step.scope.find(name)
-            if owner is not None:
-                owner.values[name] = value
-    raise UnsupportedModel(f"a loop of more than {MAX_TURNS} turns")
+    written = {n for op in body.ops for names in op.outputs.values() for n in names}
+    carried = sorted(n for n in written if n != flag and step.scope.find(n) is not None)
+
+    def turn(values: list[Any]) -> list[Any]:
+        inner = _inside(step, body, dict(zip(carried, values, strict=True)))
+        return [inner[n] for n in (flag, *carried)]
+
+    after = _loop(step.scope[flag], [step.scope[n] for n in carried], turn)
+    for name, value in zip(carried, after, strict=True):
+        owner = step.scope.find(name)
+        if owner is not None:
+            owner.values[name] = value
+    return {}
 
 
 @rule("conditional_block", "conditional_block_infer")
