@@ -12,6 +12,7 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones
 from bireme.ops.math import divide, maximum
+from bireme.ops.math_unary import cast, trunc
 
 
 def _check(data: Aval, ids: Aval, num: Any, **_: Any) -> None:
@@ -115,7 +116,8 @@ def segment_count(ids: Tensor, num: Any, dtype: Any, rank: int) -> Tensor:
 def segment_mean(data: Tensor, ids: Tensor, num: Any) -> Tensor:
     """The mean of all rows with each number; 0 where there is none."""
     count = segment_count(ids, num, data.dtype, data.ndim)
-    return divide(segment_sum(data, ids, num), maximum(count, ones([], data.dtype)))
+    mean = divide(segment_sum(data, ids, num), maximum(count, ones([], data.dtype)))
+    return mean if mean.dtype is data.dtype else cast(trunc(mean), data.dtype)  # integers stay so
 
 
 def reduce_rows(kind: str, data: Tensor, ids: Tensor, num: Any) -> Tensor:
