@@ -29,6 +29,9 @@ from bireme.core.dtype import (
     int64,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from bireme.core.dtype import bool_ as bool
 from bireme.core.errors import install_traceback_filter as _install_traceback_filter
@@ -53,7 +56,7 @@ half, float, double, cfloat, cdouble = float16, float32, float64, complex64, com
 _LAZY = {
     "amp", "autograd", "device", "distributed", "fft", "io", "jit", "linalg", "metric", "nn",
     "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
-    "distribution", "incubate", "audio", "sparse",
+    "distribution", "incubate", "audio", "sparse", "geometric",
     "callbacks", "hub", "inference", "sysconfig", "utils", "version",
 }  # fmt: skip
 _LAZY_NAMES = {
@@ -65,7 +68,17 @@ _LAZY_NAMES = {
         ),
         "autograd": "enable_grad grad is_grad_enabled no_grad set_grad_enabled",
         "device": "get_device set_device",
+        "core.printing": "set_printoptions",
+        "device.generators": "Generator",
+        "flags": "disable_signal_handler get_flags set_flags",
         "hapi": "Model flops summary",
+        "io.readers": "MmapStorage batch",
+        "nn.lazy": "LazyGuard",
+        "ops.typed": (
+            "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
+            "IntTensor LongTensor ShortTensor"
+        ),
+        "utils.layers_utils": "check_shape",
         "io.serialization": "load save",
         "nn.attributes": "ParamAttr",
         "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm softmax",
@@ -110,6 +123,9 @@ __all__ = [
     "pi",
     "set_default_dtype",
     "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
 ]
 # The stub beside this file lists them all for type checkers.
 __all__ += sorted({*_functions, *_LAZY, *_LAZY_NAMES})  # pyright: ignore[reportUnsupportedDunderAll]

@@ -15,6 +15,7 @@ from bireme.core.tensor import Parameter
 from bireme.core.trace import Value, state
 from bireme.nn import naming
 from bireme.nn.attributes import as_param_attr
+from bireme.nn.lazy import is_lazy, without_contents
 
 _CAN_INITIALIZE = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int8)
 
@@ -77,7 +78,11 @@ def make_parameter(
         param.do_model_average = settings.do_model_average
         return param
 
-    param = new_state(state.trace, full_name, aval(dims, kind), make, build)
+    if is_lazy():
+        blank = np.broadcast_to(np.zeros((), kind.numpy), dims)  # takes no memory
+        param = without_contents(build(Value(aval(dims, kind), None, 0, blank)), make)
+    else:
+        param = new_state(state.trace, full_name, aval(dims, kind), make, build)
     if place is not None:
         from bireme.core.place import as_place
         from bireme.nn.layer.conversion import convert

@@ -23,6 +23,31 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
     return items
 
 
+def check_shape(
+    shape: Any,
+    op_name: str,
+    expected_shape_type: Any = (list, tuple, Tensor),
+    expected_element_type: Any = (int, Tensor),
+    expected_tensor_dtype: Sequence[str] = ("int32", "int64"),
+) -> None:
+    """Raise unless `shape` is a list of sizes, or a tensor of them."""
+    if not isinstance(shape, expected_shape_type):
+        raise TypeMismatch(
+            f"[{op_name}] shape must be a list, a tuple or a Tensor. Received: "
+            f"{type(shape).__name__}"
+        )
+    elements = [] if isinstance(shape, Tensor) else list(shape)
+    for size in elements:
+        if not isinstance(size, expected_element_type) or isinstance(size, bool):
+            raise TypeMismatch(f"[{op_name}] sizes must be integers. Received: {size!r}")
+    for tensor in [t for t in (shape, *elements) if isinstance(t, Tensor)]:
+        if tensor.dtype.name not in expected_tensor_dtype:
+            raise TypeMismatch(
+                f"[{op_name}] a tensor of sizes must be of {' or '.join(expected_tensor_dtype)}. "
+                f"Received: {tensor.dtype.name}"
+            )
+
+
 def is_sequence(seq: Any) -> bool:
     """Whether `seq` has entries: a list, tuple or dict, no string."""
     return isinstance(seq, dict) or (isinstance(seq, Sequence) and not isinstance(seq, str))
@@ -120,6 +145,7 @@ def assert_same_structure(
 
 __all__ = [
     "assert_same_structure",
+    "check_shape",
     "convert_to_list",
     "flatten",
     "is_sequence",
