@@ -12,12 +12,17 @@ import numpy as np
 from bireme.core.place import Place as Place
 
 from bireme import amp as amp
+from bireme import audio as audio
 from bireme import autograd as autograd
+from bireme import callbacks as callbacks
 from bireme import device as device
 from bireme import distributed as distributed
 from bireme import distribution as distribution
 from bireme import fft as fft
+from bireme import geometric as geometric
 from bireme import hub as hub
+from bireme import incubate as incubate
+from bireme import inference as inference
 from bireme import io as io
 from bireme import jit as jit
 from bireme import linalg as linalg
@@ -28,6 +33,7 @@ from bireme import optimizer as optimizer
 from bireme import profiler as profiler
 from bireme import regularizer as regularizer
 from bireme import signal as signal
+from bireme import sparse as sparse
 from bireme import static as static
 from bireme import sysconfig as sysconfig
 from bireme import utils as utils
@@ -48,11 +54,21 @@ from bireme.core.place import CPUPlace as CPUPlace
 from bireme.core.place import CUDAPinnedPlace as CUDAPinnedPlace
 from bireme.core.place import CUDAPlace as CUDAPlace
 from bireme.core.place import CustomPlace as CustomPlace
+from bireme.core.printing import set_printoptions as set_printoptions
 from bireme.core.tensor import Parameter as Parameter
 from bireme.core.tensor import Size as Size
 from bireme.core.tensor import Tensor as Tensor
 from bireme.device import get_device as get_device
 from bireme.device import set_device as set_device
+from bireme.device.generators import Generator as Generator
+from bireme.flags import disable_signal_handler as disable_signal_handler
+from bireme.flags import get_flags as get_flags
+from bireme.flags import set_flags as set_flags
+from bireme.hapi import Model as Model
+from bireme.hapi import flops as flops
+from bireme.hapi import summary as summary
+from bireme.io.readers import MmapStorage as MmapStorage
+from bireme.io.readers import batch as batch
 from bireme.io.serialization import load as load
 from bireme.io.serialization import save as save
 from bireme.nn.attributes import ParamAttr as ParamAttr
@@ -63,10 +79,22 @@ from bireme.nn.functional import conv3d as conv3d
 from bireme.nn.functional import group_norm as group_norm
 from bireme.nn.functional import layer_norm as layer_norm
 from bireme.nn.functional import softmax as softmax
+from bireme.nn.lazy import LazyGuard as LazyGuard
 from bireme.nn.parameters import create_parameter as create_parameter
+from bireme.ops.typed import BFloat16Tensor as BFloat16Tensor
+from bireme.ops.typed import BoolTensor as BoolTensor
+from bireme.ops.typed import ByteTensor as ByteTensor
+from bireme.ops.typed import CharTensor as CharTensor
+from bireme.ops.typed import DoubleTensor as DoubleTensor
+from bireme.ops.typed import FloatTensor as FloatTensor
+from bireme.ops.typed import HalfTensor as HalfTensor
+from bireme.ops.typed import IntTensor as IntTensor
+from bireme.ops.typed import LongTensor as LongTensor
+from bireme.ops.typed import ShortTensor as ShortTensor
 from bireme.static.program import disable_static as disable_static
 from bireme.static.program import enable_static as enable_static
 from bireme.static.program import in_dynamic_mode as in_dynamic_mode
+from bireme.utils.layers_utils import check_shape as check_shape
 
 __version__: builtins.str
 bfloat16: dtype
@@ -92,6 +120,9 @@ int8: dtype
 nan: builtins.float
 newaxis: None
 pi: builtins.float
+uint16: dtype
+uint32: dtype
+uint64: dtype
 uint8: dtype
 
 def abs(x: Tensor, name: builtins.str | None = None, *, out: Any = None) -> Tensor: ...
