@@ -108,9 +108,11 @@ def _tape(trace: Trace, root: Any) -> Tape | None:
 
 def _output_places(nodes: list[Any], numbers: dict[Any, int]) -> tuple[Any, ...] | None:
     """For each result of a node with several: (which node, which result)."""
-    place = {n: i for i, n in enumerate(nodes)}
-    found = tuple([(place.get(e.node), e.index) for e in numbers if e.__class__ is Output])
-    return None if any(at is None for at, _ in found) else found
+    place = dict(zip(nodes, itertools.count(), strict=False))
+    try:
+        return tuple([(place[e.node], e.index) for e in numbers if e.__class__ is Output])
+    except KeyError:
+        return None
 
 
 _PLAIN = {Node, LeafNode, Output, None.__class__}

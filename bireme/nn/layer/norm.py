@@ -15,6 +15,7 @@ from bireme.nn.attributes import ParamAttr
 from bireme.nn.initializer import Constant, Normal
 from bireme.nn.layer.aliases import keyword_aliases
 from bireme.nn.layer.layer import Layer
+from bireme.ops.norm import batch_norm
 
 
 class _BatchNormBase(Layer):
@@ -57,7 +58,7 @@ class _BatchNormBase(Layer):
             raise ShapeMismatch(
                 f"[{type(self).__name__}] expected {wanted} input. Received: shape {input.shape}"
             )
-        return F.batch_norm(
+        return batch_norm(
             input,
             self._mean,
             self._variance,
