@@ -40,3 +40,15 @@ def parameters(trace: Any) -> list[Any] | None:
 def differentiate(trace: Any, loss: Any, params: list[Any], stops: Iterable[Any]) -> None:
     """Put the gradients of `loss` into `params` before an update. Eager users call
     `loss.backward()` themselves."""
+
+
+@singledispatch
+def set_contents(trace: Any, tensor: Any, array: Any) -> bool:
+    """Whether the recorder has put `array` where the tensor's contents live."""
+    return False
+
+
+@singledispatch
+def description(trace: Any, tensor: Any) -> str | None:
+    """How a tensor prints that the recorder `trace` holds without contents."""
+    return None

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, place, replay, sharding
+from bireme.core import autograd, place, replay, sharding, states
 from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
+from bireme.core.dims import is_dim_expression
 from bireme.core.dtype import DType
 from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
@@ -27,7 +28,25 @@ _names = itertools.count()
 
 
 class Size(list):
-    """A tensor's shape: a list that prints as one."""
+    """A tensor's shape: a list that prints as one.
+
+    A size that is not known yet prints as -1 and equals it, as in Paddle; its entry is a symbol
+    that can be computed with.
+    """
+
+    def _plain(self) -> list[int]:
+        return [-1 if is_dim_expression(d) else d for d in self]
+
+    def __eq__(self, other: object) -> bool:
+        return list.__eq__(self, other) is True or self._plain() == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __repr__(self) -> str:
+        return repr(self._plain())
+
+    __str__ = __repr__
 
     def numel(self) -> int:
         return int(np.prod(self)) if self else 1
@@ -217,7 +236,7 @@ class Tensor:
     def __repr__(self) -> str:
         from bireme.core.printing import format_tensor
 
-        return format_tensor(self)
+        return states.description(self._value.trace, self) or format_tensor(self)
 
     __str__ = __repr__
 
@@ -351,6 +370,8 @@ class Tensor:
             array = np.asarray(array).astype(self.dtype.numpy)
         elif not isinstance(value, Tensor):
             array = np.array(array)
+        if states.set_contents(state.trace, self, array):
+            return
         made = Value(self._value.aval, None, 0, array)
         state.trace.made(made)
         self._put(made)

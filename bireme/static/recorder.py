@@ -22,6 +22,7 @@ from bireme.core.dtype import float32
 from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, user_line
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Trace, Value, materialize, state
+from bireme.static.scope import global_scope
 
 
 @dataclass
@@ -212,6 +213,25 @@ def _each_run(into: ProgramTrace, name: str, read: Callable[[], float]) -> Any:
     made = Tensor(into.placeholder(aval((), float32)), None)
     made._name, made.persistable = name, True
     return into.declare(name, "number", made, read).tensor
+
+
+@states.set_contents.register
+def _set_contents(into: ProgramTrace, tensor: Any, array: Any) -> bool:
+    var = into.variable_of(tensor._value)
+    if var is None or var.kind != "state":
+        return False
+    global_scope().put(var.name, Tensor(Value(var.leaf.aval, None, 0, array), None))
+    return True
+
+
+@states.description.register
+def _description(into: ProgramTrace, tensor: Any) -> str | None:
+    if tensor._value.buf is not None:
+        return None
+    return (
+        f"Variable(name={tensor.name!r}, shape={tensor.shape}, dtype={tensor.dtype.name}, "
+        f"stop_gradient={tensor.stop_gradient}, persistable={tensor.persistable})"
+    )
 
 
 @states.parameters.register

@@ -376,3 +376,38 @@ def test_precision_recall_area(programs: Any) -> None:
     # Recall goes from 0 to 1/2 at precision 1, then to 1 while precision goes from 1/2 to 2/3.
     want = 0.5 * 1.0 + 0.5 * (1 / 2 + 2 / 3) / 2
     np.testing.assert_allclose(got, [want, want])
+
+
+def test_unknown_sizes_are_minus_one_and_more(programs: Any) -> None:
+    x = static.data("x", [None, 4, -1])
+    assert x.shape == [-1, 4, -1]
+    assert x.shape != [2, 4, 3]
+    assert str(x.shape) == "[-1, 4, -1]"
+    y = paddle.reshape(x, [x.shape[0], 4 * x.shape[2]])  # an entry can be computed with
+    (got,) = static.Executor().run(feed={"x": array(2, 4, 3)}, fetch_list=[y])
+    assert got.shape == (2, 12)
+    paddle.disable_static()
+    assert paddle.ones([2, 3]).shape == [2, 3]
+    paddle.enable_static()
+
+
+def test_variables_print_without_values(programs: Any) -> None:
+    x = static.data("x", [None, 4])
+    assert repr(x) == (
+        "Variable(name='x', shape=[-1, 4], dtype=float32, stop_gradient=True, persistable=False)"
+    )
+    layer = paddle.nn.Linear(4, 2)
+    assert "shape=[4, 2]" in repr(layer.weight)
+
+
+def test_set_value_goes_to_the_scope(programs: Any) -> None:
+    x = static.data("x", [None, 4])
+    layer = paddle.nn.Linear(4, 2)
+    y = layer(x)
+    paddle.optimizer.SGD(0.1).minimize(y.mean())
+    exe = static.Executor()
+    exe.run(programs[1])
+    layer.weight.set_value(array(4, 2, seed=5))
+    np.testing.assert_array_equal(contents(layer.weight.name), array(4, 2, seed=5))
+    exe.run(feed={"x": array(3, 4)})
+    assert np.abs(contents(layer.weight.name) - array(4, 2, seed=5)).max() > 0
