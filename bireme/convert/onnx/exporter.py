@@ -8,8 +8,9 @@ import numpy as np
 
 import bireme
 from bireme import passes
+from bireme.convert.onnx.lowered import write_call
 from bireme.convert.onnx.rules import RULES
-from bireme.convert.onnx.writer import Writer
+from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core import dims
 from bireme.core.aval import NumberType
 from bireme.core.capture import Captured
@@ -17,11 +18,11 @@ from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
 
-OLDEST_OPSET = 13
+OLDEST_OPSET = 11
 
 
 class UnsupportedOps(BiremeError, NotImplementedError):
-    """Operations that have no ONNX rule."""
+    """Operations that ONNX cannot express."""
 
 
 def to_onnx(captured: Captured, opset: int = 17) -> Any:
@@ -29,7 +30,6 @@ def to_onnx(captured: Captured, opset: int = 17) -> Any:
     if not isinstance(opset, int) or opset < OLDEST_OPSET:
         raise InvalidArgument(f"opset_version must be at least {OLDEST_OPSET}. Received: {opset!r}")
     graph = _inference_graph(captured)
-    _check_ops(graph)
     weights = [np.asarray(t._array()) for t in captured.outer]
     n_arguments = len(captured.op.given) - len(weights)
     return _Exporter(graph, n_arguments, weights, Writer(opset)).model()
@@ -37,7 +37,6 @@ def to_onnx(captured: Captured, opset: int = 17) -> Any:
 
 def graph_to_onnx(graph: Graph, opset: int = 17) -> Any:
     """A graph whose weights are all constants as an `onnx.ModelProto`; no pass changes it."""
-    _check_ops(graph)
     n_arguments = len(graph.inputs) - len(graph.constants)
     return _Exporter(graph, n_arguments, [], Writer(opset)).model()
 
@@ -52,21 +51,6 @@ def _inference_graph(captured: Captured) -> Graph:
     return passes.run(trimmed)
 
 
-def _check_ops(graph: Graph) -> None:
-    missing: dict[str, str] = {}
-    for node in graph.nodes:
-        op = node.call.op
-        random = any(isinstance(a, Number) and a in graph.keys for a in node.args)
-        if op.name not in RULES or isinstance(op, GradOp) or random:
-            missing.setdefault(op.name + (" (random)" if random else ""), node.call.source)
-    if missing:
-        listed = "; ".join(f"[{name}], first used at {where}" for name, where in missing.items())
-        raise UnsupportedOps(
-            f"{len(missing)} operation(s) of this model cannot be written as ONNX yet: {listed}. "
-            "Add rules for them in bireme.convert.onnx.rules"
-        )
-
-
 class _Exporter:
     def __init__(self, graph: Graph, n_arguments: int, weights: list[Any], writer: Writer):
         self.graph = graph
@@ -74,6 +58,7 @@ class _Exporter:
         self.weights = weights  # of the inputs after the arguments that are no constants
         self.w = writer
         self.names: dict[Any, str] = {}
+        self.missing: dict[str, str] = {}  # ops that cannot be written, and why
 
     def model(self) -> Any:
         w, graph = self.w, self.graph
@@ -94,6 +79,11 @@ class _Exporter:
             self.names[-1 - i] = name
         for node in graph.nodes:
             self._node(node)
+        if self.missing:
+            raise UnsupportedOps(
+                f"{len(self.missing)} operation(s) of this model cannot be written as ONNX: "
+                + "; ".join(self.missing.values())
+            )
         results = []
         types = graph.value_types()
         for i, o in enumerate(graph.outputs):
@@ -117,6 +107,36 @@ class _Exporter:
         return model
 
     def _node(self, node: Node) -> None:
+        op = node.call.op
+        try:
+            if any(isinstance(a, Number) and a in self.graph.keys for a in node.args):
+                raise UnsupportedForm("random numbers have no ONNX form")
+            outs = self._written(node)
+        except UnsupportedForm as e:
+            where = f"[{op.name}], first used at {node.call.source}: "
+            text = str(e)
+            self.missing.setdefault(op.name, text if text.startswith(where) else where + text)
+            outs = [self.w.fresh("missing") for _ in node.results]
+        self.names.update(zip(node.results, outs, strict=True))
+
+    def _written(self, node: Node) -> list[str]:
+        """By the op's own rule, or where there is none for this form, as its lowering says."""
+        call, w = node.call, self.w
+        rule = None if isinstance(call.op, GradOp) else RULES.get(call.op.name)
+        if rule is not None:
+            before = len(w.nodes)
+            try:
+                made = rule(w, call, *call.group(self._cast_arguments(node)), **call.attrs)
+                return [made] if isinstance(made, str) else list(made)
+            except UnsupportedForm:
+                del w.nodes[before:]
+        given = [
+            None if a is None else self.graph.numbers[a] if isinstance(a, Number) else self.names[a]
+            for a in node.args
+        ]
+        return write_call(w, call, given)
+
+    def _cast_arguments(self, node: Node) -> list[str | None]:
         w, call = self.w, node.call
         flat: list[str | None] = []
         for a, t, cast in zip(node.args, call.types, call.casts, strict=True):
@@ -128,6 +148,4 @@ class _Exporter:
             else:
                 name = self.names[a]
                 flat.append(name if cast is None else w.cast(name, cast))
-        made = RULES[call.op.name](w, call, *call.group(flat), **call.attrs)
-        outs = [made] if isinstance(made, str) else list(made)
-        self.names.update(zip(node.results, outs, strict=True))
+        return flat

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ class Writer:
     def emit(self, op_type: str, *inputs: str | None, outputs: int = 1, **attrs: Any) -> Any:
         """Append a node; returns the name of its result, or a list of names."""
         names = [self.fresh(op_type) for _ in range(outputs)]
+        if self.opset < 13:
+            inputs, attrs = self._as_before_13(op_type, list(inputs), attrs)
         given = ["" if i is None else i for i in inputs]
         while given and not given[-1]:
             given.pop()
@@ -63,10 +66,38 @@ class Writer:
         self.nodes.append(self.onnx.helper.make_node(op_type, given, names, name=names[0], **attrs))
         return names[0] if outputs == 1 else names
 
+    def _as_before_13(self, op_type: str, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        """Axes and sizes that are inputs since opset 13 were attributes."""
+        name = {"Squeeze": "axes", "Unsqueeze": "axes", "ReduceSum": "axes", "Split": "split"}
+        if op_type in name and len(inputs) == 2:
+            if inputs[1] not in self.initializers:
+                raise UnsupportedForm(f"{op_type} with an open size needs opset_version=13")
+            values = self.onnx.numpy_helper.to_array(self.initializers[inputs[1]])
+            attrs = {**attrs, name[op_type]: [int(v) for v in values]}
+            inputs = inputs[:1]
+        return inputs, attrs
+
+    @contextmanager
+    def inner(self) -> Iterator[list[Any]]:
+        """Nodes written inside go into a list of their own, for a branch or loop body."""
+        nodes, sizes = self.nodes, dict(self._dimensions)
+        self.nodes = []
+        try:
+            yield self.nodes
+        finally:
+            # What was computed inside cannot be seen from outside.
+            self.nodes, self._dimensions = nodes, sizes
+
+    def reduce(self, kind: str, x: str, axes: Sequence[int], keep: bool) -> str:
+        """A reduction; where its axes go depends on the opset."""
+        if kind == "ReduceSum" or self.opset >= 18:
+            return self.emit(kind, x, self.ints(axes), keepdims=int(keep))
+        return self.emit(kind, x, axes=list(axes), keepdims=int(keep))
+
     def weight(self, name: str, array: np.ndarray) -> str:
         """An initializer under a name of its own."""
         self.initializers[name] = self.onnx.numpy_helper.from_array(
-            np.ascontiguousarray(array), name
+            np.asarray(array, order="C"), name
         )
         return name
 

@@ -40,6 +40,7 @@ for _family in (
     "norms",
     "pooling",
     "attention",
+    "recurrent",
     "activations",
     "picking",
     "resizing",

@@ -32,12 +32,22 @@ def _turned(w: Writer, x: str, rank: int, turn: bool) -> str:
 
 @rule("softmax")
 def softmax(w: Writer, call: Call, x: str, axis: int, dtype: Any) -> str:
-    return w.emit("Softmax", _wide(w, call, x), axis=axis)
+    return _last_axis(w, "Softmax", _wide(w, call, x), axis, call.outs[0].ndim)
 
 
 @rule("log_softmax")
 def log_softmax(w: Writer, call: Call, x: str, axis: int, dtype: Any) -> str:
-    return w.emit("LogSoftmax", _wide(w, call, x), axis=axis)
+    return _last_axis(w, "LogSoftmax", _wide(w, call, x), axis, call.outs[0].ndim)
+
+
+def _last_axis(w: Writer, kind: str, x: str, axis: int, rank: int) -> str:
+    """Before opset 13 softmax took all axes from `axis` on as one: only the last is the same."""
+    axis %= max(rank, 1)
+    if w.opset >= 13 or axis == rank - 1:
+        return w.emit(kind, x, axis=axis)
+    order = [i for i in range(rank) if i != axis] + [axis]
+    out = w.emit(kind, w.emit("Transpose", x, perm=order), axis=rank - 1)
+    return w.emit("Transpose", out, perm=[order.index(i) for i in range(rank)])
 
 
 def _wide(w: Writer, call: Call, x: str) -> str:

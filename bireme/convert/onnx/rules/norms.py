@@ -68,10 +68,7 @@ def rms_norm(w: Writer, call: Call, x: str, weight: str | None, dims: int, epsil
 
 def _mean(w: Writer, call: Call, x: str, dims: int) -> str:
     rank = call.outs[0].ndim
-    axes = list(range(rank - dims, rank))
-    if w.opset >= 18:
-        return w.emit("ReduceMean", x, w.ints(axes), keepdims=1)
-    return w.emit("ReduceMean", x, axes=axes, keepdims=1)
+    return w.reduce("ReduceMean", x, list(range(rank - dims, rank)), True)
 
 
 def _scaled(

@@ -21,9 +21,7 @@ def _reduction(onnx_name: str) -> Any:
         axes = _axes(call, axis)
         if not axes:
             return w.emit("Identity", x)
-        if onnx_name == "ReduceSum" or w.opset >= 18:
-            return w.emit(onnx_name, x, w.ints(axes), keepdims=int(keepdim))
-        return w.emit(onnx_name, x, axes=axes, keepdims=int(keepdim))
+        return w.reduce(onnx_name, x, axes, keepdim)
 
     return write
 
