@@ -243,7 +243,7 @@ class PaddleModel(Layer):
             with contextlib.suppress(InvalidArgument):
                 dims.solve(candidate, list(types), self.input_names)
                 return candidate
-        dims.solve(declarations(self._feeds())[0], list(types), self.input_names)
+        dims.solve(declarations(self._feeds())[-1], list(types), self.input_names)
         return list(types)
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -308,8 +308,8 @@ def _is_current(call: CapturedCall | None) -> bool:
 def declarations(feeds: Sequence[Var]) -> list[list[Aval]]:
     """Ways to write the open sizes as symbols, the freest first.
 
-    All different but for the first, shared by axis, and as multiples of 32, which nets that
-    halve an image five times and double it again need.
+    All different but for the first, shared by axis, as multiples of 32 (which nets that halve an
+    image five times and double it again need), and all different.
     """
 
     def types(symbol: Callable[[int, int], str]) -> list[Aval]:
@@ -336,6 +336,8 @@ def declarations(feeds: Sequence[Var]) -> list[list[Aval]]:
         made.append(types(first_or(lambda i, axis: f"dim{axis}")))
     if any(len(v.shape) == 4 and -1 in v.shape[1:] for v in feeds):
         made.append(types(first_or(lambda i, axis: f"32*dim{axis}")))
+    if len(feeds) > 1:
+        made.append(types(lambda i, axis: f"x{i}_dim{axis}"))
     return made
 
 

@@ -175,9 +175,9 @@ def _tensor(name: str, raw: Any) -> Var:
     kind, dims, *_ = raw["D"]
     if kind["#"] not in _TYPES:
         raise UnsupportedModel(f"{name!r:.80} has the element type {kind['#']!r:.40}")
-    if len(dims) > MAX_RANK or not all(type(d) is int and d >= -1 for d in dims):
+    if len(dims) > MAX_RANK or not all(type(d) is int for d in dims):
         raise ModelFileError(f"{name!r:.80} has the shape {dims!r:.200}")
-    return Var(name, tuple(dims), _TYPES[kind["#"]])
+    return Var(name, tuple([max(d, -1) for d in dims]), _TYPES[kind["#"]])
 
 
 def _attribute(raw: dict[str, Any], depth: int) -> Any:

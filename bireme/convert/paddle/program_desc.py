@@ -92,8 +92,9 @@ def _var(raw: dict[str, Any]) -> Var:
     kind = _need(raw, "type", f"variable {name!r:.80}")
     tensor = kind.get("lod_tensor", {})
     desc = tensor.get("tensor", {})
-    dims = tuple(desc.get("dims", ()))
-    if len(dims) > MAX_RANK or any(d < -1 for d in dims):
+    # Shape inference over open sizes leaves products such as -4 behind.
+    dims = tuple([max(d, -1) for d in desc.get("dims", ())])
+    if len(dims) > MAX_RANK:
         raise ModelFileError(f"variable {name!r:.80} has the shape {list(dims)!r:.200}")
     is_tensor = kind.get("type") == _LOD_TENSOR_TYPE
     return Var(
