@@ -44,3 +44,14 @@ case(G + "segment_max", TIES, IDS, _finite_difference=False)
 case(G + "segment_min", TIES, IDS, _finite_difference=False)
 case(G + "send_u_recv", TIES, V([0, 1, 2], "int64"), V([0, 0, 0], "int64"), "max",
      _finite_difference=False)  # fmt: skip
+
+for _ends in (True, False):
+    for _lengths in ([5, 3, 1], [3, 2, 1]):
+        case("text.viterbi_decode", T(3, 5, 4, grad=False), T(4, 4, grad=False),
+             V(_lengths, "int64"), _ends)  # fmt: skip
+case("text.viterbi_decode", T(2, 1, 3, grad=False), T(3, 3, grad=False), V([1, 1], "int64"))
+case("text.viterbi_decode", T(2, 4, 3, dtype="float64", grad=False),
+     T(3, 3, dtype="float64", grad=False), V([4, 2], "int64"))  # fmt: skip
+case_fn("ViterbiDecoder", lambda p, x, t, n: p.text.ViterbiDecoder(t, False)(x, n),
+        T(3, 5, 4, grad=False), T(4, 4, grad=False), V([5, 1, 2], "int64"))  # fmt: skip
+raises("text.viterbi_decode", T(3, 5, 4), T(4, 4), V([5, 1, 2], "int32"))
