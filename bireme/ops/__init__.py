@@ -18,6 +18,7 @@ FAMILIES = (
     "scan", "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
     "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal", "lowrank",
     "control_flow",
+    "viterbi",
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}
