@@ -56,7 +56,7 @@ half, float, double, cfloat, cdouble = float16, float32, float64, complex64, com
 _LAZY = {
     "amp", "autograd", "device", "distributed", "fft", "io", "jit", "linalg", "metric", "nn",
     "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
-    "distribution", "incubate", "audio", "sparse", "geometric",
+    "distribution", "incubate", "audio", "sparse", "geometric", "text",
     "callbacks", "hub", "inference", "sysconfig", "utils", "version",
 }  # fmt: skip
 _LAZY_NAMES = {
