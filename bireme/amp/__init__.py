@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.amp import debugging
 from bireme.amp.auto_cast import (
     amp_guard,
     auto_cast,
@@ -42,6 +43,7 @@ __all__ = [
     "amp_guard",
     "auto_cast",
     "autocast",
+    "debugging",
     "decorate",
     "get_autocast_cpu_dtype",
     "get_autocast_dtype",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends.base import Backend, Executable
-from bireme.core import jax_door
-from bireme.core.errors import ExecutionError
+from bireme.core import checks, jax_door
 from bireme.core.graph import Graph, Node
 from bireme.core.op import Call
 
@@ -51,14 +50,9 @@ class NumpyBackend(Backend):
         return [_as_type(o, t) for o, t in zip(out, call.outs, strict=True)]
 
     def run_checked(self, call: Call, arrays: list[Any]) -> Any:
-        """As run_call, and raise at the first NaN or infinity that an op makes."""
+        """As run_call, and show what came out to who watches for NaN and infinity."""
         out = self.run_call(call, arrays)
-        for o in [out] if call.single else out:
-            if o.dtype.kind in "fc" and not np.isfinite(o).all():
-                raise ExecutionError(
-                    f"[{call.op.name}] produced NaN or infinity (first recorded at "
-                    f"{call.source}). Inputs: {call.describe_inputs()}"
-                )
+        checks.look(call, [out] if call.single else list(out))
         return out
 
 

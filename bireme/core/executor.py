@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends import get_backend
-from bireme.core import background, config, heap, kernels, place, sharding, stats
+from bireme.core import background, checks, config, heap, kernels, place, sharding, stats
 from bireme.core.errors import ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
 from bireme.core.trace import Trace, Value, set_runner
@@ -152,9 +152,11 @@ def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
 
 def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: Trace) -> None:
     """Run the program; what comes back goes to `trace.results` before anything can interrupt."""
+    if checks.counter is not None:
+        checks.counter([n.call for n in program.nodes])
     if program.executable is None:
         _consider_compiling(program)
-    if program.executable is None:
+    if program.executable is None or config.check_nan_inf:  # results are seen op by op only
         trace.results.append(
             run_cold(program.graph, program.nodes, buffers, trace.floats, trace.ints)
         )

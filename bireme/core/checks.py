@@ -1,0 +1,80 @@
+"""Watching what ops make: figures of a result, and who is told of them.
+
+With `config.check_nan_inf` on, programs run op by op and every result comes past `look`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bireme.core.errors import ExecutionError
+
+
+class Figures(NamedTuple):
+    """What is worth knowing of an array's values."""
+
+    numel: int
+    num_nan: int
+    num_inf: int
+    num_zero: int
+    max: float
+    min: float
+    mean: float
+
+    @property
+    def bad(self) -> bool:
+        return self.num_nan > 0 or self.num_inf > 0
+
+
+def figures(array: np.ndarray) -> Figures:
+    """Counts and extremes; NaN takes no part in the extremes, but in the mean."""
+    values = np.asarray(array)
+    values = np.abs(values) if values.dtype.kind == "c" else values
+    values = values.astype(np.float64).reshape(-1)
+    nan = np.isnan(values)
+    rest = values[~nan]
+    with np.errstate(all="ignore"):
+        return Figures(
+            values.size,
+            int(nan.sum()),
+            int(np.isinf(rest).sum()),
+            int((rest == 0).sum()),
+            float(rest.max()) if rest.size else float("nan"),
+            float(rest.min()) if rest.size else float("nan"),
+            float(values.mean()) if values.size else float("nan"),
+        )
+
+
+def _refuse(call: Any, array: np.ndarray) -> None:
+    if array.dtype.kind in "fc" and not np.isfinite(array).all():
+        raise ExecutionError(
+            f"[{call.op.name}] produced NaN or infinity (first recorded at {call.source}). "
+            f"Inputs: {call.describe_inputs()}"
+        )
+
+
+# Called with each op's call and each of its results while results are checked.
+watcher: Callable[[Any, np.ndarray], None] = _refuse
+
+# Called with the calls of every program that has run; None: nobody counts.
+counter: Callable[[list[Any]], None] | None = None
+
+
+def look(call: Any, results: list[np.ndarray]) -> None:
+    """Show an op's results to the watcher."""
+    for array in results:
+        watcher(call, array)
+
+
+def set_watcher(watch: Callable[[Any, np.ndarray], None] | None) -> None:
+    """Show results to someone else; None: back to refusing NaN and infinity."""
+    global watcher
+    watcher = watch or _refuse
+
+
+def set_counter(count: Callable[[list[Any]], None] | None) -> None:
+    global counter
+    counter = count
