@@ -75,6 +75,7 @@ def copy_program(program: Program, for_test: bool, only: list[int] | None = None
     made.random_seed = program.random_seed
     made._initial = dict(program._initial)
     made._origin = program
+    made._trace.lost_rules = [*program._trace.lost_rules, *program._trace.own_rules]
     _Copier(program._trace, made._trace, for_test, only).copy(made._copied)
     return made
 

@@ -78,15 +78,15 @@ def make_plan(
     return Plan(ProgramOp(builder.finish(whole.outputs)), inputs, len(slots), list(writes))
 
 
-def plan_for(program: Program, slots: tuple[int, ...]) -> Plan:
+def plan_for(program: Program, slots: tuple[int, ...], writing: bool = True) -> Plan:
     """The plan, made once per state of the program and set of fetches."""
     recorded = program._trace
     newest = tuple([id(v.tensor._value) for v in recorded.vars.values()])
-    key = (len(recorded.code), newest, slots)
+    key = (len(recorded.code), newest, slots, writing)
     plans: Any = program._plans
     plan = plans.pop(key, None)
     if plan is None:
-        plan = make_plan(program, slots)
+        plan = make_plan(program, slots, writing)
         while len(plans) >= _MAX_PLANS:
             del plans[next(iter(plans))]
     plans[key] = plan  # the last one is the one used last
@@ -152,10 +152,7 @@ class Executor:
         with running(), self._on_place():
             start_state(chosen, held)
             slots = tuple([chosen.slot_of(w) for w in wanted])
-            if use_prune and wanted:
-                plan = make_plan(chosen, slots, writing=False)
-            else:
-                plan = plan_for(chosen, slots)
+            plan = plan_for(chosen, slots, not (use_prune and wanted))
             results = _run_plan(plan, chosen, given, held) if plan.op.graph.outputs else []
             trace.flush()
             if return_numpy:
@@ -196,7 +193,16 @@ class Executor:
                 else:
                     print(", ".join(f"{k}: {v}" for k, v in pairs.items()))  # noqa: T201
 
-    infer_from_dataset = train_from_dataset
+    def infer_from_dataset(
+        self, program: Any = None, dataset: Any = None, scope: Scope | None = None,
+        thread: int = 0, debug: bool = False, fetch_list: Any = None, fetch_info: Any = None,
+        print_period: int = 100, fetch_handler: Any = None,
+    ) -> None:  # fmt: skip
+        """`train_from_dataset` with the program as it is for testing: nothing is updated."""
+        self.train_from_dataset(
+            as_program(program).clone(for_test=True), dataset, scope, thread, debug, fetch_list,
+            fetch_info, print_period, fetch_handler,
+        )  # fmt: skip
 
 
 def start_state(program: Program, scope: Scope) -> None:

@@ -48,6 +48,8 @@ class ProgramTrace(CaptureTrace):
         self.vars: dict[str, Variable] = {}
         self.updated: list[Value] = []  # contents that an update has replaced
         self.prefixes: list[tuple[int, str]] = [(0, "/")]  # name_scope by position in the code
+        self.own_rules: list[str] = []  # gradients that are not those of ops
+        self.lost_rules: list[str] = []  # such gradients of the program that this is a copy of
 
     def declare(
         self, name: str, kind: str, tensor: Tensor, read: Callable[[], float] | None = None
@@ -123,6 +125,9 @@ class ProgramTrace(CaptureTrace):
             var = self.declare(tensor.name, "state", tensor)
         if var is not None and var.kind == "state":
             self.updated.append(value)
+
+    def own_rule(self, what: str) -> None:
+        self.own_rules.append(what)
 
     def differentiable_again(self) -> None:
         """Let gradients use weights that an update has replaced: a program is functional, so
@@ -255,6 +260,11 @@ def gradients_in(
     stops: Iterable[Any],
 ) -> list[Any]:
     """Record the gradients of `targets` by `inputs`; None where there is no path."""
+    if into.lost_rules:
+        raise AutogradError(
+            f"this program is a copy of one with {into.lost_rules[0]}, whose gradient a copy does "
+            "not have. Record the gradients first (append_backward, minimize) and clone then"
+        )
     into.differentiable_again()
     roots = [(t, g) for t, g in zip(targets, given, strict=True) if t._node is not None]
     if not roots:

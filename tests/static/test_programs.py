@@ -411,3 +411,57 @@ def test_set_value_goes_to_the_scope(programs: Any) -> None:
     np.testing.assert_array_equal(contents(layer.weight.name), array(4, 2, seed=5))
     exe.run(feed={"x": array(3, 4)})
     assert np.abs(contents(layer.weight.name) - array(4, 2, seed=5)).max() > 0
+
+
+def test_datasets(programs: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    exe, loss = regression(programs, paddle.optimizer.SGD(0.5))
+    name = programs[0].all_parameters()[0].name
+    feeds = [{"x": array(3, 4, seed=i)} for i in range(5)]
+    before = contents(name)
+    exe.infer_from_dataset(programs[0], feeds, fetch_list=[loss], fetch_info=["loss"])
+    np.testing.assert_array_equal(contents(name), before)
+    assert capsys.readouterr().out.startswith("loss: ")
+    seen: list[Any] = []
+
+    class Handler:
+        def handler(self, found: dict[str, Any]) -> None:
+            seen.append(found["loss"])
+
+    exe.train_from_dataset(
+        programs[0], feeds, fetch_list=[loss], fetch_info=["loss"], print_period=2,
+        fetch_handler=Handler(),
+    )  # fmt: skip
+    assert len(seen) == 3
+    assert np.abs(contents(name) - before).max() > 0.01
+
+
+def test_pruned_runs_leave_the_state_alone(programs: Any) -> None:
+    exe, loss = regression(programs, paddle.optimizer.SGD(0.5))
+    name = programs[0].all_parameters()[0].name
+    before = contents(name)
+    exe.run(feed={"x": array(3, 4)}, fetch_list=[loss], use_prune=True)
+    np.testing.assert_array_equal(contents(name), before)
+
+
+def test_a_copy_does_not_guess_a_gradient(programs: Any) -> None:
+    x = static.data("x", [2])
+    x.stop_gradient = False
+    loss = static.nn.static_pylayer(lambda a: a * 2, [x], lambda g: g * 10).sum()
+    copy = programs[0].clone()
+    with static.program_guard(copy), pytest.raises(AutogradError, match="clone then"):
+        static.gradients(copy.find_copy(loss), copy.find_copy(x))
+
+
+def test_autocast_while_a_program_is_written(programs: Any) -> None:
+    x = static.data("x", [None, 4])
+    layer = paddle.nn.Linear(4, 2)
+    with paddle.amp.auto_cast(level="O1", dtype="bfloat16"):
+        y = layer(x)
+    assert y.dtype == paddle.bfloat16
+    paddle.optimizer.SGD(0.5).minimize(y.astype("float32").mean())
+    exe = static.Executor()
+    exe.run(programs[1])
+    before = contents(layer.weight.name)
+    exe.run(feed={"x": array(3, 4)})
+    want = np.repeat(array(3, 4).sum(0)[:, None] / 6 * 0.5, 2, 1)
+    np.testing.assert_allclose(before - contents(layer.weight.name), want, rtol=2e-2)
