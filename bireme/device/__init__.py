@@ -10,8 +10,9 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.place import CPUPlace, Place, as_place
 from bireme.core.random import get_rng_state, set_rng_state
 from bireme.core.random import seed as manual_seed
-from bireme.device import cuda
+from bireme.device import cuda, custom_device
 from bireme.device.memory import (
+    as_accelerator,
     empty_cache,
     max_memory_allocated,
     max_memory_reserved,
@@ -23,6 +24,14 @@ from bireme.device.properties import (
     get_device_capability,
     get_device_name,
     get_device_properties,
+)
+from bireme.device.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    set_stream,
+    stream_guard,
 )
 
 
@@ -67,6 +76,16 @@ class device_guard:  # noqa: N801 (Paddle's name)
         place.set_default_place(self._before)
 
 
+class device(device_guard):  # noqa: N801 (Paddle's name)
+    """Use another device inside a `with` block; a number is an accelerator's, None and a
+    negative one change nothing."""
+
+    def __init__(self, device: str | int | Place | None = None):
+        if isinstance(device, int):
+            device = None if device < 0 else as_accelerator(device)
+        super().__init__(device)
+
+
 def synchronize(device: str | Place | None = None) -> None:
     """Run what this thread recorded and wait until the device has finished it."""
     trace.flush()
@@ -93,6 +112,11 @@ def is_compiled_with_rocm() -> bool:
 def is_compiled_with_xpu() -> bool:
     """Whether there is a Kunlun XPU plug-in."""
     return is_compiled_with_custom_device("xpu")
+
+
+def is_compiled_with_ipu() -> bool:
+    """Whether there is a Graphcore IPU plug-in."""
+    return is_compiled_with_custom_device("ipu")
 
 
 def is_compiled_with_cinn() -> bool:
@@ -178,7 +202,13 @@ def _devices(kind: str) -> list[Any]:
 __all__ = [
     "CPUPlace",
     "DeviceProperties",
+    "Event",
+    "Stream",
+    "StreamContext",
     "cuda",
+    "current_stream",
+    "custom_device",
+    "device",
     "device_count",
     "device_guard",
     "empty_cache",
@@ -198,6 +228,7 @@ __all__ = [
     "is_compiled_with_cuda",
     "is_compiled_with_custom_device",
     "is_compiled_with_distribute",
+    "is_compiled_with_ipu",
     "is_compiled_with_rocm",
     "is_compiled_with_xpu",
     "manual_seed",
@@ -207,5 +238,7 @@ __all__ = [
     "memory_reserved",
     "set_device",
     "set_rng_state",
+    "set_stream",
+    "stream_guard",
     "synchronize",
 ]

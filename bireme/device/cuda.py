@@ -8,6 +8,8 @@ from bireme.core import jax_door, place
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import CUDAPlace, Place
 from bireme.device import memory, properties
+from bireme.device.streams import Event, Stream, stream_guard
+from bireme.device.streams import current_stream as _current_stream
 
 
 def device_count() -> int:
@@ -52,6 +54,17 @@ def max_memory_reserved(device: Any = None) -> int:
     return memory.max_memory_reserved(_gpu("max_memory_reserved", device))
 
 
+def current_stream(device: Any = None) -> Stream:
+    """The stream that work on a GPU goes to now."""
+    return _current_stream(_gpu("current_stream", device))
+
+
+def memory_summary(device: Any = None) -> str:
+    """What XLA's allocator reports of a GPU's memory, one figure in a line."""
+    found = memory.statistics(_gpu("memory_summary", device))
+    return "\n".join(f"{name:<32}{value:>20,}" for name, value in sorted(found.items()))
+
+
 def get_device_properties(device: Any = None) -> properties.DeviceProperties:
     """A GPU's name, compute capability, memory and cores."""
     return properties.get_device_properties(_gpu("get_device_properties", device))
@@ -80,6 +93,9 @@ def _gpu(function: str, device: Any) -> Place:
 
 
 __all__ = [
+    "Event",
+    "Stream",
+    "current_stream",
     "device_count",
     "empty_cache",
     "get_device_capability",
@@ -89,5 +105,7 @@ __all__ = [
     "max_memory_reserved",
     "memory_allocated",
     "memory_reserved",
+    "memory_summary",
+    "stream_guard",
     "synchronize",
 ]
