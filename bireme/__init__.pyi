@@ -36,6 +36,7 @@ from bireme import signal as signal
 from bireme import sparse as sparse
 from bireme import static as static
 from bireme import sysconfig as sysconfig
+from bireme import text as text
 from bireme import utils as utils
 from bireme import version as version
 from bireme import vision as vision
