@@ -86,8 +86,10 @@ class MultivariateNormal(Distribution):
 
     def _squared_distance(self, away: Tensor) -> Tensor:
         """|L^-1 x|^2 for each vector x of the last dimension."""
-        solved = bireme.linalg.triangular_solve(self._factor, away.unsqueeze(-1), upper=False)
-        return solved.squeeze(-1).square().sum(-1)
+        # One small inverse serves any number of vectors.
+        identity = bireme.eye(self._event_shape[0], dtype=self.dtype).expand(self._factor.shape)
+        inverse = bireme.linalg.triangular_solve(self._factor, identity, upper=False)
+        return bireme.matmul(inverse, away.unsqueeze(-1)).squeeze(-1).square().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         far = self._squared_distance(as_value(value, self.loc) - self.loc)
