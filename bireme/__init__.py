@@ -57,7 +57,7 @@ _LAZY = {
     "amp", "autograd", "device", "distributed", "fft", "io", "jit", "linalg", "metric", "nn",
     "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
     "distribution", "incubate", "audio", "sparse", "geometric", "text",
-    "callbacks", "hub", "inference", "sysconfig", "utils", "version",
+    "callbacks", "hub", "inference", "quantization", "sysconfig", "utils", "version",
 }  # fmt: skip
 _LAZY_NAMES = {
     name: module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bireme.core.tensor import Parameter
-from bireme.nn import functional, initializer, utils
+from bireme.nn import functional, initializer, quant, utils
 from bireme.nn.attributes import ParamAttr
 from bireme.nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
 from bireme.nn.layer.activation import (
@@ -38,6 +38,7 @@ from bireme.nn.layer.activation import (
     Tanhshrink,
     ThresholdedReLU,
 )
+from bireme.nn.layer.adaptive import AdaptiveLogSoftmaxWithLoss, RNNTLoss
 from bireme.nn.layer.common import (
     Bilinear,
     CosineSimilarity,
@@ -68,6 +69,7 @@ from bireme.nn.layer.conv import (
     Conv3d,
     Conv3DTranspose,
 )
+from bireme.nn.layer.decode import BeamSearchDecoder, dynamic_decode
 from bireme.nn.layer.dropout import (
     AlphaDropout,
     Dropout,
@@ -184,6 +186,7 @@ from bireme.nn.layer.rnn_cells import (
     RNNCellBase,
     SimpleRNNCell,
 )
+from bireme.nn.layer.sync_norm import SyncBatchNorm
 from bireme.nn.layer.transformer import (
     MultiHeadAttention,
     Transformer,
@@ -217,6 +220,7 @@ __all__ = [
     "AdaptiveAvgPool1D",
     "AdaptiveAvgPool2D",
     "AdaptiveAvgPool3D",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1D",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2D",
@@ -233,6 +237,7 @@ __all__ = [
     "BatchNorm1D",
     "BatchNorm2D",
     "BatchNorm3D",
+    "BeamSearchDecoder",
     "BiRNN",
     "Bilinear",
     "CTCLoss",
@@ -334,6 +339,7 @@ __all__ = [
     "PoissonNLLLoss",
     "RMSNorm",
     "RNNCellBase",
+    "RNNTLoss",
     "RReLU",
     "ReLU",
     "ReLU6",
@@ -364,6 +370,7 @@ __all__ = [
     "Softsign",
     "SpectralNorm",
     "Swish",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "ThresholdedReLU",
@@ -382,7 +389,9 @@ __all__ = [
     "ZeroPad1D",
     "ZeroPad2D",
     "ZeroPad3D",
+    "dynamic_decode",
     "functional",
     "initializer",
+    "quant",
     "utils",
 ]

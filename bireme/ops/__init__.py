@@ -22,6 +22,9 @@ FAMILIES = (
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}
+# Ops of other namespaces (paddle.vision.ops, paddle.nn.quant): a saved graph may name them.
+for _family in ("roi", "deform", "detection", "quant"):
+    import_module(f"bireme.ops.{_family}")
 
 
 def public(families: tuple[str, ...]) -> dict[str, Any]:
