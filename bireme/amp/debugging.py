@@ -266,15 +266,16 @@ def enable_operator_stats_collection() -> None:
     """Count ops by precision from now on."""
     trace.flush()
     _counts.clear()
-    checks.set_counter(_count)
+    if _count not in checks.counters:
+        checks.counters.append(_count)
 
 
 def disable_operator_stats_collection() -> None:
     """Stop counting and print the table."""
-    if checks.counter is not _count:
+    if _count not in checks.counters:
         return
     trace.flush()
-    checks.set_counter(None)
+    checks.counters.remove(_count)
     names = sorted({name for name, _ in _counts})
     rows = {name: _Calls(*[_counts[name, i] for i in range(4)]) for name in names}
     print(_table(rows))  # noqa: T201 (its purpose)

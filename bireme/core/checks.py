@@ -59,8 +59,8 @@ def _refuse(call: Any, array: np.ndarray) -> None:
 # Called with each op's call and each of its results while results are checked.
 watcher: Callable[[Any, np.ndarray], None] = _refuse
 
-# Called with the calls of every program that has run; None: nobody counts.
-counter: Callable[[list[Any]], None] | None = None
+# Each is called with the calls of every program that runs; empty: nobody counts.
+counters: list[Callable[[list[Any]], None]] = []
 
 
 def look(call: Any, results: list[np.ndarray]) -> None:
@@ -73,8 +73,3 @@ def set_watcher(watch: Callable[[Any, np.ndarray], None] | None) -> None:
     """Show results to someone else; None: back to refusing NaN and infinity."""
     global watcher
     watcher = watch or _refuse
-
-
-def set_counter(count: Callable[[list[Any]], None] | None) -> None:
-    global counter
-    counter = count

@@ -152,8 +152,8 @@ def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
 
 def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: Trace) -> None:
     """Run the program; what comes back goes to `trace.results` before anything can interrupt."""
-    if checks.counter is not None:
-        checks.counter([n.call for n in program.nodes])
+    for count in checks.counters:
+        count([n.call for n in program.nodes])
     if program.executable is None:
         _consider_compiling(program)
     if program.executable is None or config.check_nan_inf:  # results are seen op by op only

@@ -14,6 +14,7 @@ from bireme.profiler.profiler import (
     ProfilerState,
     ProfilerTarget,
     SortedKeys,
+    SummaryView,
     make_scheduler,
 )
 from bireme.profiler.tables import compile_report
@@ -26,6 +27,7 @@ __all__ = [
     "RecompileWarning",
     "RecordEvent",
     "SortedKeys",
+    "SummaryView",
     "compile_count",
     "compile_events",
     "compile_report",

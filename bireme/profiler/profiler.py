@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from types import TracebackType
+from typing import Any
 
-from bireme.core import stats
+from bireme.core import checks, stats
 from bireme.core.errors import InvalidArgument
 from bireme.io import dataloader
 from bireme.profiler import events
@@ -43,6 +45,21 @@ class SortedKeys(Enum):
     CPUAvg = 1
     CPUMax = 2
     CPUMin = 3
+
+
+class SummaryView(Enum):
+    """The tables of a summary. There is none of devices, kernels' copies or communication: XLA
+    runs whole programs, and a device's own profiler sees inside them."""
+
+    DeviceView = 0
+    OverView = 1  # steps
+    ModelView = 2  # steps
+    DistributedView = 3
+    KernelView = 4  # compiled programs
+    OperatorView = 5  # ops that ran
+    MemoryView = 6  # needs profile_memory=True
+    MemoryManipulationView = 7
+    UDFView = 8  # spans of RecordEvent
 
 
 Scheduler = Callable[[int], ProfilerState]
@@ -90,17 +107,20 @@ class Profiler:
         targets: Iterable[ProfilerTarget] | None = None,
         scheduler: Scheduler | tuple[int, int] | None = None,
         on_trace_ready: Callable[[Profiler], None] | None = None,
+        record_shapes: bool = False,
         profile_memory: bool = False,
         timer_only: bool = False,
     ):
         self.targets = list(ProfilerTarget) if targets is None else list(targets)
         self.on_trace_ready = on_trace_ready
+        self.record_shapes = record_shapes
         self.profile_memory = profile_memory
         self.timer_only = timer_only
         self.step_number = 0
         self.first_step = 0
         self.state = ProfilerState.CLOSED
         self.spans: list[Span] = []
+        self.ops: Counter[tuple[str, ...]] = Counter()
         self.steps: list[Span] = []
         self.samples: list[int] = []
         self._read: list[float] = []
@@ -148,15 +168,23 @@ class Profiler:
         if state in _RECORDING:
             self.first_step = self.step_number
             self.spans, self.steps, self.samples, self._read = [], [], [], []
+            self.ops = Counter()
             if not self.timer_only:
                 events.recording.append(self)
+                checks.counters.append(self._count)
 
     def _leave(self, finished: bool) -> None:
         if self in events.recording:
             events.recording.remove(self)
+            checks.counters.remove(self._count)
         self.state = ProfilerState.CLOSED
         if finished and self.on_trace_ready is not None:
             self.on_trace_ready(self)
+
+    def _count(self, calls: list[Any]) -> None:
+        for call in calls:
+            shapes = (call.describe_inputs(),) if self.record_shapes else ()
+            self.ops[call.op.shown, *shapes] += 1
 
     def __enter__(self) -> Profiler:
         self.start()
@@ -194,23 +222,49 @@ class Profiler:
             f"ips: {speed / sum(seconds):.3f} {what}/s"
         )
 
-    def summary(self, sorted_by: SortedKeys = SortedKeys.CPUTotal, time_unit: str = "ms") -> None:
+    def summary(
+        self,
+        sorted_by: SortedKeys = SortedKeys.CPUTotal,
+        op_detail: bool = True,
+        thread_sep: bool = False,
+        time_unit: str = "ms",
+        views: SummaryView | Sequence[SummaryView] | None = None,
+    ) -> None:
         """Print `report()`."""
-        sys.stdout.write(self.report(sorted_by, time_unit) + "\n")
+        text = self.report(sorted_by, time_unit, op_detail, thread_sep, views)
+        sys.stdout.write(text + "\n")
 
-    def report(self, sorted_by: SortedKeys = SortedKeys.CPUTotal, time_unit: str = "ms") -> str:
-        """Tables of steps, spans, compilations and memory."""
+    def report(
+        self,
+        sorted_by: SortedKeys = SortedKeys.CPUTotal,
+        time_unit: str = "ms",
+        op_detail: bool = True,
+        thread_sep: bool = False,
+        views: SummaryView | Sequence[SummaryView] | None = None,
+    ) -> str:
+        """Tables of steps, spans, ops, compilations and memory; `views` chooses among them.
+
+        Without `op_detail` ops are left out; with `thread_sep` each thread has its own spans.
+        """
         scales = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
         if time_unit not in scales:
             raise InvalidArgument(
                 f"[summary] time_unit must be one of {', '.join(scales)}. Received: {time_unit!r}"
             )
         scale = scales[time_unit]
-        parts = [self._step_table(scale, time_unit)]
-        if self.spans:
-            parts.append(self._span_table(scale, time_unit, sorted_by))
-        parts.append(compile_report(stats.compile_events()[self._compiled_before :]))
-        if self.profile_memory:
+        wanted = _views(views)
+        parts = []
+        if {SummaryView.OverView, SummaryView.ModelView} & wanted:
+            parts.append(self._step_table(scale, time_unit))
+        if self.spans and SummaryView.UDFView in wanted:
+            parts += self._span_tables(scale, time_unit, sorted_by, thread_sep)
+        if self.ops and op_detail and SummaryView.OperatorView in wanted:
+            head = ("op", "inputs", "calls") if self.record_shapes else ("op", "calls")
+            rows = [[*key, count] for key, count in self.ops.most_common()]
+            parts.append(table("Ops that ran", head, rows))
+        if SummaryView.KernelView in wanted:
+            parts.append(compile_report(stats.compile_events()[self._compiled_before :]))
+        if self.profile_memory and SummaryView.MemoryView in wanted:
             parts.append(self._memory_table())
         return "\n\n".join(parts)
 
@@ -222,19 +276,22 @@ class Profiler:
         head = ("steps", *[f"{n} {unit}" for n in ("mean", "median", "min", "max", "data wait")])
         return table(f"Steps {self.first_step} to {self.step_number - 1}", head, [row])
 
-    def _span_table(self, scale: float, unit: str, order: SortedKeys) -> str:
-        groups: dict[str, list[float]] = {}
-        for span in self.spans:
-            groups.setdefault(span.name, []).append(span.seconds)
-        rows = []
-        for name, times in groups.items():
-            mean, _, low, high = _spread(times)
-            figures = [v * scale for v in (sum(times), mean, high, low)]
-            rows.append([name, len(times), *figures])
-        column = 2 + list(SortedKeys).index(order)
-        rows.sort(key=lambda r: -r[column])
-        figures = [f"{n} {unit}" for n in ("total", "mean", "max", "min")]
-        return table("Spans", ("name", "calls", *figures), rows)
+    def _span_tables(
+        self, scale: float, unit: str, order: SortedKeys, by_thread: bool
+    ) -> list[str]:
+        if not by_thread:
+            return [_span_table("Spans", self.spans, scale, unit, order)]
+        threads = list(dict.fromkeys(span.thread for span in self.spans))
+        return [
+            _span_table(
+                f"Spans of thread {thread}",
+                [s for s in self.spans if s.thread == thread],
+                scale,
+                unit,
+                order,
+            )
+            for thread in threads
+        ]
 
     def _memory_table(self) -> str:
         wanted = {t.name.lower() for t in self.targets}
@@ -244,6 +301,36 @@ class Profiler:
             if ":" not in name or name.partition(":")[0] in wanted or "custom_device" in wanted
         ]
         return table("Memory", ("what", "bytes"), rows)
+
+
+def _span_table(title: str, spans: list[Span], scale: float, unit: str, order: SortedKeys) -> str:
+    groups: dict[str, list[float]] = {}
+    for span in spans:
+        groups.setdefault(span.name, []).append(span.seconds)
+    rows = []
+    for name, times in groups.items():
+        mean, _, low, high = _spread(times)
+        figures = [v * scale for v in (sum(times), mean, high, low)]
+        rows.append([name, len(times), *figures])
+    column = 2 + list(SortedKeys).index(order)
+    rows.sort(key=lambda r: -r[column])
+    figures = [f"{n} {unit}" for n in ("total", "mean", "max", "min")]
+    return table(title, ("name", "calls", *figures), rows)
+
+
+def _views(views: SummaryView | Sequence[SummaryView] | None) -> set[SummaryView]:
+    lacking = {
+        SummaryView.DeviceView,
+        SummaryView.DistributedView,
+        SummaryView.MemoryManipulationView,
+    }
+    if views is None:
+        return set(SummaryView) - lacking
+    wanted = {views} if isinstance(views, SummaryView) else set(views)
+    if wanted & lacking:
+        names = ", ".join(sorted(v.name for v in wanted & lacking))
+        raise InvalidArgument(f"[summary] there is no table for {names}")
+    return wanted
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, float, float, float]:

@@ -21,7 +21,7 @@ def off(monkeypatch):
     monkeypatch.setattr(debugging.TensorCheckerConfig, "current_step_id", 0)
     yield
     debugging.disable_tensor_checker()
-    checks.set_counter(None)
+    assert checks.counters == []
     assert not config.check_nan_inf
 
 

@@ -127,3 +127,31 @@ def test_bad_arguments(tmp_path):
 def test_memory_figures():
     figures = profiler.memory_figures()
     assert figures["process peak"] > 10_000_000
+
+
+def test_views_of_a_summary(capsys):
+    from bireme.profiler import SummaryView
+
+    with Profiler(record_shapes=True, profile_memory=True) as prof:
+        with RecordEvent("work"):
+            (bireme.ones([2, 3]) * 2.0).numpy()
+        prof.step()
+    tables = {
+        SummaryView.OverView: "Steps 0 to 0",
+        SummaryView.UDFView: "Spans",
+        SummaryView.OperatorView: "Ops that ran",
+        SummaryView.KernelView: "Compilations",
+        SummaryView.MemoryView: "Memory",
+    }
+    for view, title in tables.items():
+        prof.summary(views=view)
+        shown = capsys.readouterr().out
+        assert title in shown
+        assert sum(t in shown for t in tables.values()) == 1
+    prof.summary(thread_sep=True, op_detail=False)
+    shown = capsys.readouterr().out
+    assert "Spans of thread" in shown
+    assert "Ops that ran" not in shown
+    assert any("float32[2, 3]" in line for line in prof.report().splitlines() if "multiply" in line)
+    with pytest.raises(ValueError, match="no table for DeviceView"):
+        prof.summary(views=[SummaryView.DeviceView])
