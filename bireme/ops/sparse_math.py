@@ -377,6 +377,9 @@ def attach() -> None:
         "pow": pow, "neg": neg,
     }.items():  # fmt: skip
         setattr(SparseTensor, name, function)
+    SparseTensor.T = property(  # type: ignore[attr-defined]
+        lambda self: transpose(self, list(range(self.ndim))[::-1])
+    )
 
 
 __all__: list[str] = []

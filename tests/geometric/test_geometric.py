@@ -7,7 +7,9 @@ import pytest
 
 import bireme as paddle
 from bireme import geometric as G
+from bireme.core import config
 from bireme.core.errors import BiremeError
+from bireme.profiler import count_compiles
 
 ROW = np.array([3, 7, 0, 9, 1, 4, 2, 9, 3, 9, 1, 9, 7])
 START = np.array([0, 2, 4, 5, 6, 7, 9, 11, 11, 13, 13])
@@ -62,7 +64,8 @@ def test_counts_must_fit() -> None:
         G.reindex_graph(paddle.to_tensor([0]), paddle.to_tensor([1, 2]), paddle.to_tensor([1]))
 
 
-def test_a_graph_network_learns_and_compiles_once() -> None:
+def test_a_graph_network_learns_and_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "compile_mode", "sync")
     paddle.seed(0)
     rng = np.random.default_rng(0)
     source, target = (paddle.to_tensor(rng.integers(0, 20, 80)) for _ in range(2))
@@ -72,7 +75,8 @@ def test_a_graph_network_learns_and_compiles_once() -> None:
     weights = [*first.parameters(), *second.parameters()]
     optimizer = paddle.optimizer.Adam(0.05, parameters=weights)
     losses = []
-    for _ in range(60):
+
+    def step() -> None:
         hidden = paddle.nn.functional.relu(first(features))
         hidden = hidden + G.send_u_recv(hidden, source, target, "mean")
         loss = paddle.nn.functional.cross_entropy(second(hidden), label)
@@ -80,6 +84,13 @@ def test_a_graph_network_learns_and_compiles_once() -> None:
         optimizer.step()
         optimizer.clear_grad()
         losses.append(float(loss))
+
+    for _ in range(4):
+        step()
+    with count_compiles() as compiled:
+        for _ in range(60):
+            step()
+    assert compiled == [0]
     assert losses[-1] < 0.2 * losses[0]
 
 

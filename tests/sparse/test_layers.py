@@ -10,7 +10,9 @@ import pytest
 
 import bireme
 from bireme import sparse
+from bireme.core import config
 from bireme.core.errors import InvalidArgument
+from bireme.profiler import count_compiles
 
 WHERE = np.array([[0, 0, 0, 0, 1], [0, 1, 1, 2, 1], [0, 1, 2, 3, 0], [0, 0, 2, 1, 1]])
 
@@ -94,7 +96,8 @@ def test_a_key_shares_the_search_for_neighbours(monkeypatch: pytest.MonkeyPatch)
     assert len(searches) == 2
 
 
-def test_a_sparse_network_learns() -> None:
+def test_a_sparse_network_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "compile_mode", "sync")
     bireme.seed(1)
     net = bireme.nn.Sequential(
         sparse.nn.SubmConv3D(2, 8, 3, key="k"), sparse.nn.ReLU(),
@@ -104,13 +107,21 @@ def test_a_sparse_network_learns() -> None:
     x = cloud(bireme)
     target = bireme.to_tensor(np.linspace(-1, 1, 5, dtype=np.float32).reshape(5, 1))
     losses = []
-    for _ in range(40):
+
+    def step() -> None:
         loss = ((net(x).values() - target) ** 2).mean()
         loss.backward()
         optimizer.step()
         optimizer.clear_grad()
-        losses.append(loss)
-    assert float(losses[-1]) < 0.05 * float(losses[0])
+        losses.append(float(loss))
+
+    for _ in range(4):
+        step()
+    with count_compiles() as compiled:
+        for _ in range(40):
+            step()
+    assert compiled == [0]
+    assert losses[-1] < 0.05 * losses[0]
 
 
 def test_sync_batch_norm() -> None:

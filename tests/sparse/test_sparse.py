@@ -228,6 +228,7 @@ def test_operators_printing_and_copies() -> None:
     x = sparse.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, -2.0], [2, 2])
     np.testing.assert_allclose((x + x - x * 3).to_dense().numpy(), [[0, -1], [2, 0]])
     np.testing.assert_allclose((-x / 2).values().numpy(), [-0.5, 1])
+    np.testing.assert_array_equal(x.T.to_dense().numpy(), x.to_dense().numpy().T)
     assert "indices=[[0, 1]" in str(x)
     assert "crows=[0, 1, 2]" in str(x.to_sparse_csr())
     for again in (copy.deepcopy(x), pickle.loads(pickle.dumps(x)), x.clone(), x.detach()):
@@ -242,3 +243,14 @@ def test_pca_lowrank_finds_the_leading_components() -> None:
     middle = a - a.mean(0)
     np.testing.assert_allclose(s.numpy(), np.linalg.svd(middle)[1], rtol=1e-3)
     np.testing.assert_allclose((u * s @ v.T).numpy(), middle, atol=1e-4)
+
+
+def test_a_captured_function_may_use_a_sparse_matrix() -> None:
+    matrix = holes(3, 4)
+    x = paddle.to_tensor(matrix).to_sparse_coo(2)
+    spec = [paddle.static.InputSpec([4, None])]
+    captured = paddle.jit.to_static(lambda y: sparse.matmul(x, y), input_spec=spec)
+    for n in (2, 5):
+        y = holes(4, n, seed=n, share=1)
+        found = captured(paddle.to_tensor(y)).numpy()
+        np.testing.assert_allclose(found, matrix @ y, rtol=1e-5, atol=1e-6)
