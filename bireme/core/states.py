@@ -25,6 +25,12 @@ def new_state(
 
 
 @singledispatch
+def new_copy(trace: Any, name: str, tensor: Any, t: Aval, cast: Callable[[Any], Any]) -> Any:
+    """A tensor of its own that starts as `cast(tensor)`, of type `t`: a float32 master weight."""
+    return cast(tensor)
+
+
+@singledispatch
 def each_run(trace: Any, name: str, read: Callable[[], float]) -> Any:
     """A number that may change from one run of what is being recorded to the next."""
     return read()

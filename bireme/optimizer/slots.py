@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bireme.core import dtype as dt
+from bireme.core.aval import aval
 from bireme.core.errors import InvalidArgument
+from bireme.core.states import new_copy
 from bireme.core.tensor import Tensor, constant
+from bireme.core.trace import state
 from bireme.nn import naming
 
 
@@ -49,8 +52,11 @@ class Slots:
             return param
         master = self.masters.get(param.name)
         if master is None:
-            master = self.masters[param.name] = Tensor(param._value, None).astype(dt.float32)
-            master.name = naming.generate(param.name + "_fp32_master")
+            name = naming.generate(param.name + "_fp32_master")
+            t = aval(param._value.aval.shape, dt.float32)
+            master = new_copy(state.trace, name, Tensor(param._value, None), t, _widened)
+            master.name, master.persistable = name, True
+            self.masters[param.name] = master
         return master
 
     def tensors(
@@ -131,6 +137,10 @@ class Slots:
                         f"[set_state_dict] the state has no entry for {tensor.name!r}"
                     )
                 tensor.set_value(as_array(value, tensor.dtype).reshape(tuple(tensor.shape)))
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor.astype(dt.float32)
 
 
 def as_array(value: Any, dtype: dt.DType) -> np.ndarray:

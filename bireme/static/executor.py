@@ -215,7 +215,7 @@ def start_state(program: Program, scope: Scope) -> None:
         generator.set_state(program._generator.get_state())
     try:
         for name, (t, make) in program._initial.items():
-            scope.put(name, constant(fitting(name, t, make())))
+            scope.put(name, constant(fitting(name, t, make(scope))))
     finally:
         if program._generator is not None:
             generator.set_state(before)

@@ -35,7 +35,7 @@ class Program:
 
     def __init__(self) -> None:
         self._trace = ProgramTrace(self)
-        self._initial: dict[str, tuple[Aval, Callable[[], Any]]] = {}
+        self._initial: dict[str, tuple[Aval, Callable[[Scope], Any]]] = {}
         self._plans: dict[Any, Any] = {}  # see executor.py
         self._origin: Program | None = None  # what this is a copy of, and where its values are
         self._copied: dict[int, Tensor] = {}
@@ -96,8 +96,8 @@ class Program:
 
     # --- state -----------------------------------------------------------------------------
 
-    def initialized_by_startup(self, name: str, t: Aval, make: Callable[[], Any]) -> None:
-        """Let the startup program of the moment put `make()` into the scope."""
+    def initialized_by_startup(self, name: str, t: Aval, make: Callable[[Scope], Any]) -> None:
+        """Let the startup program of the moment put `make(scope)` into the scope."""
         _defaults.startup._initial.setdefault(name, (t, make))
 
     def state_names(self, mode: str = "all") -> list[str]:

@@ -121,7 +121,7 @@ class ProgramTrace(CaptureTrace):
             # Something with contents (an optimizer's accumulator) that the program changes is
             # state; it starts with the contents that it has now.
             start = np.array(value.buf)
-            self.program.initialized_by_startup(tensor.name, value.aval, lambda: start)
+            self.program.initialized_by_startup(tensor.name, value.aval, lambda scope: start)
             var = self.declare(tensor.name, "state", tensor)
         if var is not None and var.kind == "state":
             self.updated.append(value)
@@ -204,10 +204,24 @@ def _new_state(
                 f"{known.leaf.aval}. Received: {t} for the same name"
             )
         return known.tensor
-    into.program.initialized_by_startup(name, t, make)
+    into.program.initialized_by_startup(name, t, lambda scope: make())
     tensor = build(into.placeholder(t))
     into.declare(name, "state", tensor)
     return tensor
+
+
+@states.new_copy.register
+def _new_copy(
+    into: ProgramTrace, name: str, tensor: Any, t: Aval, cast: Callable[[Any], Any]
+) -> Any:
+    var = into.variable_of(tensor._value)
+    if var is None or var.kind != "state":
+        return cast(tensor)
+    source = var.name
+    into.program.initialized_by_startup(name, t, lambda scope: scope.tensor(source).numpy())
+    made = Tensor(into.placeholder(t), None)
+    made._name, made.persistable = name, True
+    return into.declare(name, "state", made).tensor
 
 
 @states.each_run.register

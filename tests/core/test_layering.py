@@ -42,6 +42,7 @@ MAY_IMPORT = {
         "optimizer",
         "passes",
         "regularizer",
+        "vision",
     },
     "io": {"core", "ops"},
     "device": {"core"},

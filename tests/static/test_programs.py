@@ -465,3 +465,34 @@ def test_autocast_while_a_program_is_written(programs: Any) -> None:
     exe.run(feed={"x": array(3, 4)})
     want = np.repeat(array(3, 4).sum(0)[:, None] / 6 * 0.5, 2, 1)
     np.testing.assert_allclose(before - contents(layer.weight.name), want, rtol=2e-2)
+
+
+def test_master_weights_start_as_the_parameters(programs: Any) -> None:
+    x = static.data("x", [None, 4], "float16")
+    out = static.nn.fc(x, 2, bias_attr=False)
+    paddle.optimizer.SGD(1e-4, multi_precision=True).minimize(out.astype("float32").mean())
+    exe = static.Executor()
+    exe.run(programs[1])
+    (weight,) = programs[0].all_parameters()
+    (master,) = [n for n in programs[0].state_names("opt") if "fp32_master" in n]
+    start = contents(weight.name).astype("float32")
+    np.testing.assert_array_equal(contents(master), start)
+    given = np.ones((2, 4), "float16")
+    for _ in range(8):  # each step is too small for float16 to notice
+        exe.run(feed={"x": given})
+    np.testing.assert_allclose(contents(master), start - 8 * 1e-4 / 2, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(contents(weight.name), contents(master).astype("float16"))
+
+
+def test_deformable_convolution_without_offsets_is_a_convolution(programs: Any) -> None:
+    x = static.data("x", [None, 2, 5, 5])
+    offset = static.data("offset", [None, 18, 5, 5])
+    start = paddle.nn.initializer.Assign(array(3, 2, 3, 3))
+    attr = paddle.ParamAttr(initializer=start)
+    one = static.nn.deform_conv2d(x, offset, None, 3, 3, padding=1, weight_attr=attr)
+    two = static.nn.conv2d(x, 3, 3, padding=1, param_attr=attr)
+    exe = static.Executor()
+    exe.run(programs[1])
+    feed = {"x": array(2, 2, 5, 5), "offset": np.zeros((2, 18, 5, 5), "float32")}
+    got = exe.run(feed=feed, fetch_list=[one, two])
+    np.testing.assert_allclose(got[0], got[1], rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from bireme.static.nn.common import (
     spectral_norm,
 )
 from bireme.static.nn.control_flow import case, cond, switch_case, while_loop
-from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
+from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose, deform_conv2d
 from bireme.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 from bireme.static.nn.pylayer import static_pylayer
 from bireme.static.python_ops import py_func
@@ -25,6 +25,7 @@ __all__ = [
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "deform_conv2d",
     "embedding",
     "fc",
     "group_norm",

@@ -100,6 +100,41 @@ def conv3d(
     )  # fmt: skip
 
 
+def deform_conv2d(
+    x: Tensor,
+    offset: Tensor,
+    mask: Tensor | None,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    deformable_groups: int = 1,
+    im2col_step: int = 1,
+    weight_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+) -> Tensor:
+    """A convolution that looks where `offset` says, weighted by `mask` if there is one.
+
+    `im2col_step` is how many images Paddle's kernel takes at a time; here it takes them all.
+    """
+    from bireme.vision.ops import deform_conv2d as convolve
+
+    channels = known(x, 1, "deform_conv2d")
+    window = _sizes(filter_size, 2, "[deform_conv2d] filter_size")
+    maker = Maker("deform_conv2d", name, x.dtype)
+    deviation = math.sqrt(2.0 / (math.prod(window) * channels))
+    weight = maker.weight(
+        [num_filters, channels // groups, *window], weight_attr, Normal(0.0, deviation)
+    )
+    bias = maker.bias([num_filters], bias_attr)
+    return convolve(
+        x, offset, weight, bias, stride, padding, dilation, deformable_groups, groups, mask
+    )
+
+
 def _window(
     kind: str, n: int, input: Tensor, output_size: Any, stride: Any, padding: Any, dilation: Any,
     last: bool,
