@@ -243,7 +243,8 @@ class PaddleModel(Layer):
             with contextlib.suppress(InvalidArgument):
                 dims.solve(candidate, list(types), self.input_names)
                 return candidate
-        dims.solve(declarations(self._feeds())[-1], list(types), self.input_names)
+        # Whatever relation between sizes was tried, they are what the file says.
+        dims.solve(_independent(self._feeds()), list(types), self.input_names)
         return list(types)
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -313,13 +314,7 @@ def declarations(feeds: Sequence[Var]) -> list[list[Aval]]:
     """
 
     def types(symbol: Callable[[int, int], str]) -> list[Aval]:
-        return [
-            aval(
-                tuple([dims.parse(symbol(i, a)) if d == -1 else d for a, d in enumerate(v.shape)]),
-                dt.as_dtype(v.dtype or "float32"),
-            )
-            for i, v in enumerate(feeds)
-        ]
+        return _types(feeds, symbol)
 
     def first_or(other: Callable[[int, int], str]) -> Callable[[int, int], str]:
         def name(i: int, axis: int) -> str:
@@ -337,8 +332,23 @@ def declarations(feeds: Sequence[Var]) -> list[list[Aval]]:
     if any(len(v.shape) == 4 and -1 in v.shape[1:] for v in feeds):
         made.append(types(first_or(lambda i, axis: f"32*dim{axis}")))
     if len(feeds) > 1:
-        made.append(types(lambda i, axis: f"x{i}_dim{axis}"))
+        made.append(_independent(feeds))
     return made
+
+
+def _types(feeds: Sequence[Var], symbol: Callable[[int, int], str]) -> list[Aval]:
+    """The feeds' types, with the symbol of (input, axis) for every open size."""
+    return [
+        aval(
+            tuple([dims.parse(symbol(i, a)) if d == -1 else d for a, d in enumerate(v.shape)]),
+            dt.as_dtype(v.dtype or "float32"),
+        )
+        for i, v in enumerate(feeds)
+    ]
+
+
+def _independent(feeds: Sequence[Var]) -> list[Aval]:
+    return _types(feeds, lambda i, axis: f"x{i}_dim{axis}")
 
 
 def _attribute_name(name: str) -> str:

@@ -93,3 +93,50 @@ def agree(ours: list[np.ndarray], theirs: list[np.ndarray], tolerance: float = 1
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def small_net(paddle: Any, folder: Path) -> tuple[bytes, bytes, bytes]:
+    """(ProgramDesc, PIR program, weights) of small nets: convolution, norm, pooling, product."""
+    from paddle.pir_utils import OldIrGuard
+
+    def net(x: Any) -> Any:
+        functional = paddle.nn.functional
+        w = paddle.static.create_parameter([4, 3, 3, 3], "float32", "w")
+        v = paddle.static.create_parameter([4, 2], "float32", "v")
+        y = functional.conv2d(x, w, None, 1, 1)
+        y = paddle.mean(functional.relu(y), axis=[2, 3])
+        return functional.softmax(paddle.matmul(y, v))
+
+    paddle.enable_static()
+    try:
+        main, start = paddle.static.Program(), paddle.static.Program()
+        with paddle.static.program_guard(main, start):
+            x = paddle.static.data("x", [-1, 3, 8, 8], "float32")
+            out = net(x)
+            executor = paddle.static.Executor(paddle.CPUPlace())
+            executor.run(start)
+            path = folder / "pir"
+            paddle.static.save_inference_model(str(path), [x], [out], executor, program=main)
+    finally:
+        paddle.disable_static()
+    new = path.with_suffix(".json").read_bytes()
+    weights = path.with_suffix(".pdiparams").read_bytes()
+    with OldIrGuard():
+        paddle.enable_static()
+        try:
+            main = paddle.static.Program()
+            block = main.global_block()
+            x, y, z = [
+                block.create_var(name=n, shape=[-1, 3, 8, 8], dtype="float32") for n in "xyz"
+            ]
+            w = block.create_parameter(name="w", shape=[4, 3, 3, 3], dtype="float32")
+            block.append_op(type="relu", inputs={"X": x}, outputs={"Out": y})
+            block.append_op(
+                type="conv2d", inputs={"Input": y, "Filter": w}, outputs={"Output": z},
+                attrs={"strides": [1, 1], "paddings": [1, 1], "dilations": [1, 1], "groups": 1,
+                       "data_format": "NCHW", "padding_algorithm": "EXPLICIT"},
+            )  # fmt: skip
+            old = paddle.static.serialize_program([x], [z], program=main)
+        finally:
+            paddle.disable_static()
+    return old, new, weights

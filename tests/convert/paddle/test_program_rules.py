@@ -106,7 +106,8 @@ ROWS = [
         "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod",
     )],
     x("reduce_sum", note="all", dim=[0], keep_dim=True, reduce_all=True),
-    *[x(k, b(2, 3), dim=[1], keep_dim=True, reduce_all=False) for k in ("reduce_all", "reduce_any")],
+    *[x(k, b(2, 3), dim=[1], keep_dim=True, reduce_all=False)
+      for k in ("reduce_all", "reduce_any")],
     x("logsumexp", axis=[1], keepdim=False, reduce_all=False), x("mean"),
     x("arg_max", axis=1, keepdims=False, dtype=INT64, flatten=False),
     x("arg_min", axis=-1, keepdims=True, dtype=INT64, flatten=False),
