@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
+from bireme.autograd.modes import no_grad
 from bireme.core import states, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import Op
@@ -255,6 +256,22 @@ class Optimizer:
                 self._update_group(group, params, [given[id(p)] for p in params], rate)
         trace.seal()
         return []
+
+    def append_regularization_ops(
+        self,
+        parameters_and_grads: list[tuple[Any, Any]],
+        regularization: WeightDecayRegularizer | None = None,
+    ) -> list[tuple[Any, Any]]:
+        """Gradients with the penalties added: each parameter's own, else `regularization`."""
+        result = []
+        with no_grad():
+            for p, g in parameters_and_grads:
+                penalty = getattr(p, "regularizer", None) or regularization
+                if g is not None and penalty is not None:
+                    slope = p if penalty.kind == "l2" else p.sign()
+                    g = g + slope * penalty.coeff
+                result.append((p, g))
+        return result
 
     def minimize(
         self,
