@@ -365,3 +365,56 @@ def test_command_line(tmp_path, capsys) -> None:
     path.write_bytes(b"junk")
     assert cli.main(["convert", str(path), str(tmp_path / "out")]) == 1
     assert "not an ONNX model" in capsys.readouterr().err
+
+
+def test_a_loop_on_data(tmp_path) -> None:
+    """Double until the sum passes a bound: nobody knows how often before it runs."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["v2"]),
+            helper.make_node("ReduceSum", ["v2"], ["t"], keepdims=0),
+            helper.make_node("Less", ["t", "bound"], ["c2"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info("i", T.INT64, []),
+         helper.make_tensor_value_info("c", T.BOOL, []),
+         helper.make_tensor_value_info("v", T.FLOAT, [2])],
+        [helper.make_tensor_value_info("c2", T.BOOL, []),
+         helper.make_tensor_value_info("v2", T.FLOAT, [2])],
+    )  # fmt: skip
+    made = model(
+        [helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)],
+        [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])],
+        {"yes": np.array(True), "bound": np.float32(100)},
+    )  # fmt: skip
+    layer = same(made, x=np.array([1, 2], "float32"))
+    paddle.jit.save(layer, str(tmp_path / "m"), layer.input_specs())
+    loaded = paddle.jit.load(str(tmp_path / "m"))
+    for start in ([3, 4], [70, 1], [0.1, 0.2]):
+        x = paddle.to_tensor(np.array(start, "float32"))
+        np.testing.assert_allclose(loaded(x).numpy(), layer(x).numpy())
+
+
+def test_there_and_back(tmp_path) -> None:
+    """A branch and a loop over tensors survive export and import."""
+
+    def function(x):
+        def more(i, v):
+            return v.sum() < 50
+
+        def double(i, v):
+            return i + 1, v * 2
+
+        _, grown = paddle.static.nn.while_loop(more, double, [paddle.to_tensor(0), x])
+        return paddle.static.nn.cond(x.sum() > 5, lambda: grown + 1, lambda: grown - 1)
+
+    path = paddle.onnx.export(function, str(tmp_path / "m"), [paddle.static.InputSpec([2])])
+    kinds = [n.op_type for n in onnx.load(path).graph.node]
+    assert "If" in kinds
+    assert "Loop" in kinds
+    for start in ([1, 2], [3, 4]):
+        x = np.array(start, "float32")
+        layer = same(onnx.load(path), x=x)
+        np.testing.assert_allclose(
+            layer(paddle.to_tensor(x)).numpy(), function(paddle.to_tensor(x)).numpy()
+        )

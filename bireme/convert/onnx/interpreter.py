@@ -119,9 +119,8 @@ class Scope:
 class Run:
     """One run over a model."""
 
-    def __init__(self, model: Model, weights: dict[str, Any], both: bool = False):
+    def __init__(self, model: Model, weights: dict[str, Any]):
         self.model = model
-        self.both = both  # an If on an unknown condition becomes both branches and a choice
         self.weights = weights
         self.steps = 0
         self.depth = 0

@@ -21,7 +21,7 @@ from bireme.convert.onnx.reader import (
 from bireme.convert.onnx.writer import onnx_package
 from bireme.core.capture import capture, is_capturing
 from bireme.core.dtype import as_dtype
-from bireme.core.errors import BiremeError, CaptureError, InvalidArgument
+from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.jit.static_function import CapturedCall
@@ -87,7 +87,7 @@ class OnnxLayer(Layer):
         given = self._given(inputs, named)
         names = list(given)
         if is_capturing() or not all(isinstance(v, Tensor) for v in given.values()):
-            return self._run(given, both=is_capturing())
+            return self._run(given)
         tensors = list(given.values())
         tape = state.trace.tape
         types = tuple([t._value.aval for t in tensors])
@@ -96,7 +96,8 @@ class OnnxLayer(Layer):
         call = self._calls.get(key)
         if call is None or (call is not _EAGER and not call.is_current()):
             call: Any = _EAGER
-            with contextlib.suppress(CaptureError):
+            # What cannot be captured runs eagerly, and what is wrong raises there again.
+            with contextlib.suppress(BiremeError):
                 captured = capture(
                     lambda arguments: self._run(dict(zip(names, arguments, strict=True))),
                     types, label="an ONNX model", needs=needs, names=names, known=self._held,
@@ -108,8 +109,8 @@ class OnnxLayer(Layer):
             self._calls[key] = call
         return self._run(given) if call is _EAGER else call(tensors)
 
-    def _run(self, given: dict[str, Any], both: bool = False) -> Any:
-        outs = Run(self._model, self._weights, both).graph(self._model.graph, given)
+    def _run(self, given: dict[str, Any]) -> Any:
+        outs = Run(self._model, self._weights).graph(self._model.graph, given)
         made = [_result(o) for o in outs]
         return made[0] if len(made) == 1 else made
 

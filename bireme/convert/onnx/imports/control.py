@@ -1,7 +1,7 @@
 """If, Loop and Scan.
 
-Conditions and trip counts that are known decide at once. Those that only a run can tell make the
-model run eagerly: reading them raises CaptureError while a graph is captured.
+Conditions and trip counts that are known decide at once: one branch is taken, a loop is unrolled.
+Those that only a run can tell become graph ops while a graph is captured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.errors import CaptureError
 from bireme.core.tensor import Tensor
+from bireme.ops.control_loops import while_loop
+from bireme.ops.control_record import branch, is_symbolic
 from bireme.ops.indexing import _gather
 
 
@@ -29,28 +31,41 @@ def run_body(n: Any, graph: Any, given: list[Any]) -> list[Any]:
 
 @onnx_op("If", host=True)
 def if_(n: Any, condition: Any) -> Any:
-    if n.run.both and isinstance(condition, Tensor):
-        return _choice(n, condition)
+    if is_symbolic(condition):
+        made = branch(
+            condition,
+            lambda: _tensors(run_body(n, n.attr("then_branch"), [])),
+            lambda: _tensors(run_body(n, n.attr("else_branch"), [])),
+        )
+        return tuple(made)
     taken = bool(np.ravel(n.known(condition))[0])
     return tuple(run_body(n, n.attr("then_branch" if taken else "else_branch"), []))
 
 
-def _choice(n: Any, condition: Tensor) -> Any:
-    """Both branches, and the results of one: a graph that is saved must hold both."""
+def _tensors(values: list[Any]) -> list[Tensor]:
     from bireme.convert.onnx.interpreter import to_value
 
-    yes, no = (
-        [to_value(v) for v in run_body(n, n.attr(name), [])]
-        for name in ("then_branch", "else_branch")
-    )
-    for a, b in zip(yes, no, strict=True):
-        if a._value.aval != b._value.aval:
-            raise CaptureError(
-                f"the branches of an If give {a._value.aval} and {b._value.aval}; a graph needs "
-                "one type"
-            )
-    flag = condition.reshape([])
-    return tuple([paddle.where(flag, a, b) for a, b in zip(yes, no, strict=True)])
+    return [to_value(v) for v in values]
+
+
+def _graph_loop(n: Any, most: Any, condition: Any, carried: list[Any]) -> Any:
+    """A loop whose end only a run can tell, as one op; what it carries keeps its type."""
+    body = n.attr("body")
+    if len(body.output) - 1 > len(carried):
+        raise CaptureError("a loop of unknown length that stacks results runs eagerly only")
+    start = [np.asarray(0, np.int64), np.asarray(True) if condition is None else condition]
+    limit = None if most is None else _tensors([most])[0].reshape([])
+
+    def goes_on(values: list[Any]) -> Tensor:
+        going = values[1].reshape([])
+        return going if limit is None else paddle.logical_and(going, values[0] < limit)
+
+    def step(values: list[Any]) -> list[Any]:
+        return [values[0] + 1, *_tensors(run_body(n, body, values))]
+
+    first = _tensors([*start, *carried])
+    names = ["turn", "condition", *[i.name for i in body.input[2:]]]
+    return tuple(while_loop(goes_on, step, names, first)[2:])
 
 
 def _stacked(items: list[Any]) -> Any:
@@ -63,6 +78,8 @@ def _stacked(items: list[Any]) -> Any:
 
 @onnx_op("Loop", host=True)
 def loop(n: Any, most: Any = None, condition: Any = None, *carried: Any) -> Any:
+    if is_symbolic(most) or is_symbolic(condition):
+        return _graph_loop(n, most, condition, list(carried))
     body = n.attr("body")
     limit = None if most is None else int(np.ravel(n.known(most))[0])
     going = True if condition is None else bool(np.ravel(n.known(condition))[0])
@@ -78,6 +95,11 @@ def loop(n: Any, most: Any = None, condition: Any = None, *carried: Any) -> Any:
         turn += 1
         if turn == limit:
             break  # the last condition need not be known
+        if is_symbolic(results[0]):
+            if scanned:
+                raise CaptureError("a loop of unknown length that stacks results runs eagerly only")
+            rest = None if limit is None else np.asarray(limit - turn, np.int64)
+            return _graph_loop(n, rest, results[0], state)
         going = bool(np.ravel(n.known(results[0]))[0])
     made = [
         _stacked(column) if column else _empty(body.output[1 + len(state) + i])

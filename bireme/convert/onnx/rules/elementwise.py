@@ -104,6 +104,7 @@ def gelu(w: Writer, call: Call, x: str, approximate: bool) -> str:
 
 @rule("scale")
 def scale(w: Writer, call: Call, x: str, scale: str, bias: str, bias_after_scale: bool) -> str:
+    scale, bias = (w.cast(v, call.outs[0].dtype) for v in (scale, bias))
     if bias_after_scale:
         return w.emit("Add", w.emit("Mul", x, scale), bias)
     return w.emit("Mul", w.emit("Add", x, bias), scale)

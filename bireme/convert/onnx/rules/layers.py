@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.convert.onnx.rules import rule
-from bireme.convert.onnx.writer import Writer
+from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.op import Call
 
 
@@ -42,7 +42,9 @@ def log_softmax(w: Writer, call: Call, x: str, axis: int, dtype: Any) -> str:
 
 def _last_axis(w: Writer, kind: str, x: str, axis: int, rank: int) -> str:
     """Before opset 13 softmax took all axes from `axis` on as one: only the last is the same."""
-    axis %= max(rank, 1)
+    if rank == 0:
+        raise UnsupportedForm(f"{kind} of a scalar")
+    axis %= rank
     if w.opset >= 13 or axis == rank - 1:
         return w.emit(kind, x, axis=axis)
     order = [i for i in range(rank) if i != axis] + [axis]

@@ -19,6 +19,9 @@ def _axes(call: Call, axis: Any) -> list[int]:
 def _reduction(onnx_name: str) -> Any:
     def write(w: Writer, call: Call, x: str, axis: Any, keepdim: bool) -> str:
         axes = _axes(call, axis)
+        to = call.outs[0].dtype  # a sum of small integers is a wide one
+        if call.types[0].dtype is not to:  # type: ignore[union-attr]
+            x = w.cast(x, to)
         if not axes:
             return w.emit("Identity", x)
         return w.reduce(onnx_name, x, axes, keepdim)
