@@ -26,10 +26,10 @@ class Setting:
     """How hard the problem is and how long to try."""
 
     viscosity: float = 0.01 / math.pi
-    width: int = 40
-    depth: int = 5
-    points: int = 4000
-    steps: int = 6000
+    width: int = 32
+    depth: int = 4
+    points: int = 2000
+    steps: int = 5000
     learning_rate: float = 2e-3
 
 

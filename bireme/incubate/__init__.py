@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from bireme.incubate import asp, autograd, optimizer
+from bireme.geometric import segment_max, segment_mean, segment_min, segment_sum
+from bireme.incubate import asp, autograd, nn, optimizer
+from bireme.incubate.operators import (
+    graph_khop_sampler,
+    graph_reindex,
+    graph_sample_neighbors,
+    graph_send_recv,
+    identity_loss,
+    softmax_mask_fuse,
+    softmax_mask_fuse_upper_triangle,
+)
 from bireme.incubate.optimizer import LookAhead, ModelAverage
 
-__all__ = ["LookAhead", "ModelAverage", "asp", "autograd", "optimizer"]
+__all__ = [
+    "LookAhead", "ModelAverage", "asp", "autograd", "graph_khop_sampler", "graph_reindex",
+    "graph_sample_neighbors", "graph_send_recv", "identity_loss", "nn", "optimizer",
+    "segment_max", "segment_mean", "segment_min", "segment_sum", "softmax_mask_fuse",
+    "softmax_mask_fuse_upper_triangle",
+]  # fmt: skip

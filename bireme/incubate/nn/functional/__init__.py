@@ -1,0 +1,43 @@
+"""`paddle.incubate.nn.functional`: whole blocks of networks as single functions.
+
+They are compositions: the compiler fuses what Paddle wrote by hand.
+"""
+
+from __future__ import annotations
+
+from bireme.incubate.nn.functional.decoding import (
+    blha_get_max_len,
+    int_bincount,
+    masked_multihead_attention,
+    variable_length_memory_efficient_attention,
+)
+from bireme.incubate.nn.functional.linear import (
+    fused_bias_act,
+    fused_bias_dropout_residual_layer_norm,
+    fused_dropout_add,
+    fused_linear,
+    fused_linear_activation,
+    fused_matmul_bias,
+)
+from bireme.incubate.nn.functional.norm import (
+    fast_ln,
+    fast_rms_norm,
+    fused_layer_norm,
+    fused_rms_norm,
+    fused_rms_norm_ext,
+)
+from bireme.incubate.nn.functional.rotary import fused_rotary_position_embedding
+from bireme.incubate.nn.functional.transformer import (
+    fused_feedforward,
+    fused_multi_head_attention,
+)
+from bireme.nn.functional import swiglu
+
+__all__ = [
+    "blha_get_max_len", "fast_ln", "fast_rms_norm", "fused_bias_act",
+    "fused_bias_dropout_residual_layer_norm", "fused_dropout_add", "fused_feedforward",
+    "fused_layer_norm", "fused_linear", "fused_linear_activation", "fused_matmul_bias",
+    "fused_multi_head_attention", "fused_rms_norm", "fused_rms_norm_ext",
+    "fused_rotary_position_embedding", "int_bincount", "masked_multihead_attention", "swiglu",
+    "variable_length_memory_efficient_attention",
+]  # fmt: skip
