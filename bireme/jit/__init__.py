@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
+from bireme.jit.convert import ignore_module, set_code_level, set_verbosity
 from bireme.jit.saving import load, save
 from bireme.jit.static_function import CaptureWarning, StaticFunction, enable_to_static
 
@@ -23,9 +24,11 @@ def to_static(
 ) -> Any:
     """Run a function or layer as one captured graph per signature.
 
-    With `input_spec`, sizes given as None stay open: one graph serves them all. A function that
-    cannot be captured runs eagerly, with a warning that says why; `full_graph=True` raises
-    instead. `build_strategy` and `backend` choose among Paddle's compilers; here there is one.
+    Control flow that depends on tensors becomes part of the graph, in the function itself and in
+    the user's functions and layers that it calls. With `input_spec`, sizes given as None stay
+    open: one graph serves them all. A function that cannot be captured runs eagerly, with a
+    warning that says why; `full_graph=True` raises instead. `build_strategy` and `backend`
+    choose among Paddle's compilers; here there is one.
     """
 
     def decorate(target: Any) -> Any:
@@ -74,8 +77,11 @@ __all__ = [
     "StaticFunction",
     "TranslatedLayer",
     "enable_to_static",
+    "ignore_module",
     "load",
     "not_to_static",
     "save",
+    "set_code_level",
+    "set_verbosity",
     "to_static",
 ]

@@ -16,6 +16,8 @@ from bireme.core.capture import Captured, capture, is_capturing
 from bireme.core.errors import BiremeError, CaptureError, InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.core.trace import record, state
+from bireme.jit.convert import converted_layers
+from bireme.jit.runtime import call as rewritten
 from bireme.jit.signature import LayerState, argument_names, fits, layers_of, spec_types
 from bireme.static.input_spec import InputSpec
 
@@ -90,8 +92,10 @@ class StaticFunction:
         return self._function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not _Switch.enabled or is_capturing():
+        if not _Switch.enabled:
             return self._function(*args, **kwargs)
+        if is_capturing():
+            return rewritten(self._function)(*args, **kwargs)
         tensors, structure = tree.flatten((args, kwargs))
         trace = state.trace
         layers = self._layers
@@ -175,7 +179,8 @@ class StaticFunction:
 
         def run(arguments: list[Tensor]) -> Any:
             args, kwargs = tree.unflatten(structure, arguments)
-            return self._function(*args, **kwargs)
+            with converted_layers(layers.layers):
+                return rewritten(self._function)(*args, **kwargs)
 
         captured = capture(
             run,
@@ -316,7 +321,8 @@ def capture_with_specs(
 
     def run(arguments: list[Tensor]) -> Any:
         args, named = tree.unflatten(structure, arguments)
-        return plain(*args, **named)
+        with converted_layers(layers):
+            return rewritten(plain)(*args, **named)
 
     def attempt(shared: bool) -> Captured:
         return capture(

@@ -70,8 +70,10 @@ class Loop:
         self.values = list(values)
         self.wanted = list(wanted)
         self.leaves = [
-            [_Leaf(name, x) for x in leaves_of(v)] for name, v in zip(names, values, strict=True)
+            [] if v is UNDEFINED else [_Leaf(name, x) for x in leaves_of(v)]
+            for name, v in zip(names, values, strict=True)
         ]
+        self.defined = [v is not UNDEFINED for v in values]
         self.outer: list[tuple[Tensor, bool]] = []  # tensors written in place, and: tracked
         self.checked = False
         self.why = ""
@@ -115,9 +117,11 @@ class Loop:
             trace.wrote(tensor)
             tensor._value, tensor._node = new._value, new._node
         values = []
-        for value, group in zip(self.values, tensors, strict=True):
+        for value, defined, group in zip(self.values, self.defined, tensors, strict=True):
             items = iter(group)
-            values.append(map_leaves(lambda _, items=items: next(items), value))
+            values.append(
+                map_leaves(lambda _, items=items: next(items), value) if defined else value
+            )
         return values, tensors
 
     def step(self, body: Function, trace: BodyTrace, start: int) -> list[Any]:
@@ -128,9 +132,11 @@ class Loop:
         again = False
         self.after = []
         for i, (name, old, value) in enumerate(zip(self.names, values, new, strict=True)):
-            if self.values[i] is UNDEFINED:
+            if not self.defined[i]:
                 again |= self._define(i, value)
-                value = self.values[i] if value is UNDEFINED else value
+                if not self.defined[i]:
+                    self.after.append(UNDEFINED)
+                    continue
                 old = value
             if not same_shape(old, value):
                 raise CaptureError(_reshaped(name, self.values[i], value))
@@ -158,8 +164,8 @@ class Loop:
         if value is UNDEFINED:
             return False
         if not self.wanted[i]:
-            self.leaves[i] = []
             return False
+        self.defined[i] = True
         self.values[i] = map_leaves(lambda x: UNDEFINED if _is_carry(x) else x, value)
         self.leaves[i] = [_Leaf(self.names[i], x) for x in leaves_of(self.values[i])]
         return True
@@ -216,20 +222,20 @@ class Loop:
             if not on:
                 tensor._node = None
         finished = []
-        for value, group, given, after in zip(
-            self.values, self.leaves, self.given, self.after, strict=True
+        for value, defined, group, given, after in zip(
+            self.values, self.defined, self.leaves, self.given, self.after, strict=True
         ):
+            if not defined:
+                finished.append(UNDEFINED)
+                continue
             new: list[Any] = []
-            ends = leaves_of(after) if group else []
+            ends = leaves_of(after)
             for leaf, inside, end in zip(group, given, ends, strict=True):
                 result = leaf.first if leaf.type is None else next(results)
                 if leaf.type is not None and leaf.first.__class__ in TENSOR_TYPES and inside is end:
                     write(leaf.first, result)  # the tensor itself was changed, or not at all
                     result = leaf.first
                 new.append(result)
-            if not group and value is UNDEFINED:
-                finished.append(UNDEFINED)
-                continue
             items = iter(new)
             made_value = map_leaves(lambda _, items=items: next(items), value)
             finished.append(put_back(value, made_value))

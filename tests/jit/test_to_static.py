@@ -124,7 +124,7 @@ def test_nested_arguments_and_results() -> None:
 
 def test_reading_a_value_falls_back() -> None:
     def function(x):
-        if x.sum() > 0:
+        if x.sum().item() > 0:
             return x
         return -x
 

@@ -1,0 +1,275 @@
+"""What rewritten functions call (see transform.py): Python where values are known, graph ops where
+a tensor decides that only a run will know."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bireme.core.errors import CaptureError, user_line
+from bireme.core.op import TENSOR_TYPES
+from bireme.jit.convert import call
+from bireme.jit.sources import Source, as_source
+from bireme.ops import control_loops, control_record
+from bireme.ops.checks import check as check_tensor
+from bireme.ops.control_record import UNDEFINED, is_symbolic, map_leaves, put_back
+from bireme.ops.logic import logical_and, logical_not, logical_or
+from bireme.ops.math_unary import cast
+
+UNROLLED = 32  # iterations over a tensor of known length that are recorded one by one
+
+Get = Callable[[], list[Any]]
+Put = Callable[[Sequence[Any]], None]
+
+
+def get(read: Callable[[], Any]) -> Any:
+    """What a variable or attribute holds, or `UNDEFINED`."""
+    try:
+        return read()
+    except (NameError, AttributeError):
+        return UNDEFINED
+
+
+class _Variables:
+    """The variables of a branch or loop, put into place before it runs and collected after."""
+
+    def __init__(self, get: Get, put: Put, names: list[str]):
+        self.get, self.put, self.names = get, put, names
+        self.before = get()
+        self.rebound = [False] * len(names)
+
+    def run(self, values: Sequence[Any], function: Callable[[], Any]) -> list[Any]:
+        """`function()` on copies of the containers; what it leaves in the variables."""
+        copies = [map_leaves(lambda x: x, v) for v in values]
+        self.put(copies)
+        function()
+        after = self.get()
+        for i, (old, new) in enumerate(zip(copies, after, strict=True)):
+            self.rebound[i] |= new is not old
+        return after
+
+    def finish(self, values: Sequence[Any]) -> None:
+        self.put([
+            v if rebound else put_back(b, v)
+            for b, v, rebound in zip(self.before, values, self.rebound, strict=True)
+        ])  # fmt: skip
+
+    def __enter__(self) -> _Variables:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, tb: Any) -> None:
+        if error is not None:
+            self.put(self.before)
+            if isinstance(error, CaptureError) and not hasattr(error, "at"):
+                error.at = user_line()  # type: ignore[attr-defined]
+                error.args = (f"{error.args[0]} (at {error.at})",)  # type: ignore[attr-defined]
+
+
+def run_if(
+    test: Any,
+    then: Callable[[], Any],
+    other: Callable[[], Any],
+    get: Get,
+    put: Put,
+    names: list[str],
+) -> None:
+    """`if test: then() else: other()`."""
+    if not is_symbolic(test):
+        if test:
+            then()
+        else:
+            other()
+        return
+    with _Variables(get, put, names) as variables:
+        before = variables.before
+        after = control_record.branch(
+            test,
+            lambda: variables.run(before, then),
+            lambda: variables.run(before, other),
+            names,
+        )
+    variables.finish(after)
+
+
+def run_while(
+    test: Callable[[], Any],
+    body: Callable[[], Any],
+    get: Get,
+    put: Put,
+    names: list[str],
+    wanted: list[bool],
+) -> None:
+    """`while test(): body()`. It may begin in Python and go on as a graph."""
+    while True:
+        holds = test()
+        if is_symbolic(holds):
+            break
+        if not holds:
+            return
+        body()
+    with _Variables(get, put, names) as variables:
+
+        def tested(values: list[Any]) -> Any:
+            put(values)
+            return test()
+
+        after = control_loops.while_loop(
+            tested, lambda values: variables.run(values, body), names, variables.before, wanted
+        )
+    put(after)
+
+
+def run_for(
+    over: Any,
+    body: Callable[[Any], Any],
+    going: Callable[[], Any] | None,
+    get: Get,
+    put: Put,
+    names: list[str],
+    wanted: list[bool],
+) -> None:
+    """`for item in over: body(item)`; `going()` says whether no `break` has come."""
+    source = as_source(over)
+    if source is not None:
+        if type(source.length) is not int or source.length > UNROLLED:
+            _graph_for(source, body, going, get, put, names, wanted)
+            return
+        over = source.items()
+    on: Any = True
+    for item in over:
+        if is_symbolic(on):
+            run_if(on, lambda item=item: body(item), _nothing, get, put, names)
+        else:
+            body(item)
+        if going is not None:
+            on = going()
+            if not is_symbolic(on) and not on:
+                return
+
+
+def _nothing() -> None:
+    return None
+
+
+def _graph_for(
+    source: Source,
+    body: Callable[[Any], Any],
+    going: Callable[[], Any] | None,
+    get: Get,
+    put: Put,
+    names: list[str],
+    wanted: list[bool],
+) -> None:
+    def once(item: Any) -> None:
+        if going is None:
+            body(item)
+        else:
+            run_if(going(), lambda: body(item), _nothing, get, put, names)
+
+    with _Variables(get, put, names) as variables:
+        if source.length.__class__ not in TENSOR_TYPES:
+            after = control_loops.scan(
+                lambda i, rows, values: variables.run(values, lambda: once(source.at(i, rows))),
+                source.rows, source.length, names, variables.before, wanted,
+            )  # fmt: skip
+        else:
+            count = source.length
+
+            def more(values: list[Any]) -> Any:
+                put(values[:-1])
+                inside = values[-1] < count
+                return inside if going is None else and_(going, lambda: inside)
+
+            def step(values: list[Any]) -> list[Any]:
+                i = values[-1]
+                rows = [r[i] for r in source.rows]
+                return [*variables.run(values[:-1], lambda: body(source.at(i, rows))), i + 1]
+
+            after = control_loops.while_loop(
+                more, step, [*names, "the loop's count"], [*variables.before, 0], [*wanted, True]
+            )[:-1]
+    put(after)
+
+
+# --- logic ----------------------------------------------------------------------------------
+
+
+def _truth(x: Any) -> Any:
+    """A value as the operand of a logical op."""
+    if x.__class__ in TENSOR_TYPES:
+        return x if x.dtype.name == "bool" else cast(x, "bool")
+    from bireme.ops.creation import full
+
+    return full([], bool(x), "bool")
+
+
+def and_(*operands: Callable[[], Any]) -> Any:
+    """`a and b`, with a tensor as the result where one of them decides."""
+    return _joined(operands, logical_and, False)
+
+
+def or_(*operands: Callable[[], Any]) -> Any:
+    return _joined(operands, logical_or, True)
+
+
+def _joined(operands: Sequence[Callable[[], Any]], join: Any, ends: bool) -> Any:
+    value: Any = None
+    for i, operand in enumerate(operands):
+        value = operand()
+        if i == len(operands) - 1:
+            return value
+        if is_symbolic(value):
+            rest = _joined(operands[i + 1 :], join, ends)
+            return join(_truth(value), _truth(rest))
+        if bool(value) is ends:
+            return value
+    return value
+
+
+def not_(x: Any) -> Any:
+    return logical_not(_truth(x)) if is_symbolic(x) else not x
+
+
+def choose(test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    """`then() if test else other()`."""
+    if not is_symbolic(test):
+        return then() if test else other()
+    return control_record.branch(test, then, other)
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
+    "Eq": operator.eq, "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
+}  # fmt: skip
+
+
+def compare(left: Any, *rest: tuple[str, Callable[[], Any]]) -> Any:
+    """`a < b <= c`: every operand is computed once, and no more than are needed."""
+    last = left
+
+    def one(kind: str, operand: Callable[[], Any]) -> Any:
+        nonlocal last
+        here, last = last, operand()
+        return _COMPARE[kind](here, last)
+
+    return and_(*[lambda k=k, o=o: one(k, o) for k, o in rest])
+
+
+def check(test: Any, message: Callable[[], Any]) -> None:
+    """`assert test, message()`."""
+    if not is_symbolic(test):
+        if not test:
+            said = message()
+            raise AssertionError(*([] if said is None else [said]))
+        return
+    said = message()
+    text = f"the assertion at {user_line()} failed" if said is None else str(said)
+    check_tensor(_truth(test), text, AssertionError)
+
+
+__all__ = [
+    "UNDEFINED", "and_", "call", "check", "choose", "compare", "get", "not_", "or_", "run_for",
+    "run_if", "run_while",
+]  # fmt: skip
