@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -75,11 +75,25 @@ def lowering_for(platform: str) -> Iterator[None]:
         uses[k.name] += 1
         return k.lower
 
-    before, lowering.choose = lowering.choose, pick
+    before = lowering.choose, lowering.residuals
+    lowering.choose, lowering.residuals = pick, {}
     try:
         yield
     finally:
-        lowering.choose = before
+        lowering.choose, lowering.residuals = before
+
+
+def leave(call: Call, inputs: Sequence[Any], residual: Any) -> None:
+    """Keep what a forward kernel computed besides, for the gradient's kernel in this program."""
+    if lowering.residuals is not None:
+        # The inputs are kept as well: an identity is one only while its object lives.
+        lowering.residuals[call.id, *map(id, inputs)] = (residual, inputs)
+
+
+def left(call: Call, inputs: Sequence[Any]) -> Any:
+    """What `leave` was given for this forward call on these inputs, or None."""
+    found = (lowering.residuals or {}).get((call.id, *map(id, inputs)))
+    return None if found is None else found[0]
 
 
 def names() -> list[str]:

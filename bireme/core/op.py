@@ -47,6 +47,8 @@ class _Lowering(threading.local):
     """While a program is lowered: what picks a fast kernel for a Call (see kernels.py)."""
 
     choose: Callable[[Call], Callable[..., Any] | None] | None = None
+    # What a forward kernel leaves for its gradient's within one program, by the inputs' identity.
+    residuals: dict[Any, Any] | None = None
 
 
 lowering = _Lowering()

@@ -1,0 +1,177 @@
+"""`python -m bench.gpu.train [gpt2 llama1b resnet50]`: training steps on a GPU beside torch's.
+
+Each peer runs in a process of its own, one after the other: forward in bf16 autocast, backward and
+AdamW (momentum for ResNet-50), plain eager user code; `compile` is torch.compile of the same model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.gpu import images, language
+
+PEERS = ("bireme", "torch", "compile")
+BF16_CEILING = 790e12  # of a large product, measured (see docs/benchmarks.md)
+
+
+def _size(model: str) -> Any:
+    return images.SIZES[model] if model in images.SIZES else language.SIZES[model]
+
+
+def bireme_step(model: str) -> tuple[Any, Any]:
+    import bireme as paddle
+
+    size = _size(model)
+    net, optimizer, data = (images if model in images.SIZES else _Language).paddle(paddle, size)
+
+    def step(i: int) -> Any:
+        x, y = data[i % len(data)]
+        with paddle.amp.auto_cast(level="O1", dtype="bfloat16"):
+            loss = net(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        return loss
+
+    return step, lambda loss: loss._array().block_until_ready()
+
+
+def torch_step(model: str, compiled: bool) -> tuple[Any, Any]:
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    size = _size(model)
+    net, optimizer, data = (images if model in images.SIZES else _Language).torch(torch, size)
+    run = torch.compile(net) if compiled else net
+
+    def step(i: int) -> Any:
+        x, y = data[i % len(data)]
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    return step, lambda loss: torch.cuda.synchronize()
+
+
+class _Language:
+    @staticmethod
+    def paddle(paddle: Any, size: Any) -> Any:
+        net = language.build(paddle, size)
+        optimizer = paddle.optimizer.AdamW(
+            size.learning_rate, parameters=net.parameters(), weight_decay=0.01
+        )
+        data = [(b[:, :-1], b[:, 1:]) for b in language.batches(size)]
+        return net, optimizer, [(paddle.to_tensor(x), paddle.to_tensor(y)) for x, y in data]
+
+    @staticmethod
+    def torch(torch: Any, size: Any) -> Any:
+        net = language.build_torch(torch, size)
+        optimizer = torch.optim.AdamW(
+            net.parameters(), size.learning_rate, weight_decay=0.01, fused=True
+        )
+        data = [(b[:, :-1], b[:, 1:]) for b in language.batches(size)]
+        return (
+            net,
+            optimizer,
+            [(torch.tensor(x, device="cuda"), torch.tensor(y, device="cuda")) for x, y in data],
+        )
+
+
+def measure(peer: str, model: str, seconds: float) -> dict[str, Any]:
+    started = time.perf_counter()
+    if peer == "bireme":
+        step, wait = bireme_step(model)
+    else:
+        step, wait = torch_step(model, peer == "compile")
+    losses = [float(step(i)) for i in range(4)]
+    for i in range(6):
+        last = step(i)
+    wait(last)
+    ready = time.perf_counter() - started
+    best, spent = float("inf"), 0.0
+    while spent < seconds:
+        start = time.perf_counter()
+        for i in range(10):
+            last = step(i)
+        wait(last)
+        took = time.perf_counter() - start
+        best, spent = min(best, took / 10), spent + took
+    return {
+        "ms": best * 1e3, "losses": losses, "ready_s": ready, "memory_gib": _peak(peer),
+        "host_ms": _host_only(step, wait),
+    }  # fmt: skip
+
+
+def _host_only(step: Any, wait: Any) -> float:
+    """Milliseconds until a step has been handed to the GPU, which works on while we return."""
+    start = time.perf_counter()
+    last = step(0)
+    spent = time.perf_counter() - start
+    wait(last)
+    return spent * 1e3
+
+
+def _peak(peer: str) -> float:
+    if peer == "bireme":
+        import jax
+
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**30
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=["gpt2"])
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--one", help="internal: measure this peer and print JSON")
+    parser.add_argument("--out", help="write the figures here")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.models[0], options.seconds)))
+        return
+    results: dict[str, Any] = {}
+    for model in options.models:
+        rows = results[model] = {}
+        for peer in options.peers.split(","):
+            command = [sys.executable, "-m", "bench.gpu.train", model, "--one", peer]
+            command += ["--seconds", str(options.seconds)]
+            done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+            if done.returncode:
+                print(f"{model} {peer} failed:\n{done.stderr[-3000:]}", flush=True)
+                continue
+            rows[peer] = json.loads(done.stdout.strip().splitlines()[-1])
+            show(model, peer, rows)
+    if options.out:
+        Path(options.out).write_text(json.dumps(results, indent=1))
+
+
+def show(model: str, peer: str, rows: dict[str, Any]) -> None:
+    row = rows[peer]
+    ratio = row["ms"] / rows["bireme"]["ms"] if "bireme" in rows else float("nan")
+    flops = _size(model).flops() / (row["ms"] * 1e-3)
+    print(
+        f"{model:9s} {peer:8s} {row['ms']:8.2f} ms  ours/peer {1 / ratio:5.2f}  "
+        f"{flops / 1e12:6.1f} TFLOP/s ({flops / BF16_CEILING:4.0%} of a large product)  "
+        f"{row['memory_gib']:6.1f} GiB  ready {row['ready_s']:5.1f} s  "
+        f"host {row['host_ms']:5.1f} ms  "
+        f"losses {', '.join(f'{x:.4f}' for x in row['losses'])}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

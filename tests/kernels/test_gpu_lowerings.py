@@ -1,0 +1,62 @@
+"""The lowerings for GPUs, as far as a machine without one can check them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bireme as paddle
+from bireme.core import kernels
+from bireme.kernels import gpu_attention, gpu_matmul, install
+
+install()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_padded_products_are_the_products(turned, monkeypatch):
+    """A weight of 1031 columns, forward and both gradients, against the plain lowering."""
+    monkeypatch.setattr(gpu_matmul, "_LARGE", 1)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 70, 96)).astype("float32")
+    w = rng.standard_normal((1031, 96) if turned else (96, 1031)).astype("float32")
+
+    def run(platform: str) -> list[np.ndarray]:
+        from bireme.core import jax_door
+
+        jnp = jax_door.jnp()
+        call = paddle.matmul.op.resolve(  # type: ignore[attr-defined]
+            (paddle.to_tensor(x).astype("bfloat16"), paddle.to_tensor(w).astype("bfloat16")),
+            {"transpose_x": False, "transpose_y": turned},
+            None,
+        )
+        arrays = [jnp.asarray(x, "bfloat16"), jnp.asarray(w, "bfloat16")]
+        grad_call = call.op.grad_op.call_for(call, (0, 1), (True,))
+        with kernels.lowering_for(platform):
+            out = call.run(jnp, arrays)
+            grads = grad_call.run(jnp, [jnp.ones_like(out), *arrays])
+        return [np.asarray(a, "float32") for a in (out, *grads)]
+
+    before = kernels.uses["aligned_products"]
+    padded = run("gpu")
+    assert kernels.uses["aligned_products"] == before + 2
+    for got, want in zip(padded, run("none"), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=1e-2)
+
+
+def test_attention_is_left_to_cudnn_only_where_it_fits():
+    def call(dtype="bfloat16", width=64, mask=None, causal=True, keys=16):
+        q = paddle.zeros([2, 16, 4, width], dtype)
+        k = paddle.zeros([2, keys, 4, width], dtype)
+        op = paddle.ops.attention._attention.op
+        inputs = (q, k, k, mask, 0.125, None, None, None, None)
+        return op.resolve(inputs, {"causal": causal}, None)
+
+    assert gpu_attention._accepts(call())
+    assert gpu_attention._accepts(call("float16", causal=False, keys=24))
+    assert not gpu_attention._accepts(call("float32"))
+    assert not gpu_attention._accepts(call(width=20))
+    assert not gpu_attention._accepts(call(width=256))
+    assert not gpu_attention._accepts(call(keys=24))  # causal with unequal lengths
+    assert not gpu_attention._accepts(call(mask=paddle.zeros([2, 4, 16, 16])))
+    assert not gpu_attention._available()
