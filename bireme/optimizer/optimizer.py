@@ -243,7 +243,17 @@ class Optimizer:
             first = self._groups[0].params
             have = {id(p) for p in first}
             first += [p for p in states.parameters(trace.state.trace) or () if id(p) not in have]
-        return self._all_parameters() if parameters is None else list(parameters)
+        known = self._all_parameters()
+        if parameters is None:
+            return known
+        by_name = {p.name: p for p in known}
+        missing = [p for p in parameters if isinstance(p, str) and p not in by_name]
+        if missing:
+            raise InvalidArgument(
+                f"[{type(self).__name__}] there is no parameter {missing[0]!r}; this optimizer "
+                f"has {sorted(by_name)[:10]}"
+            )
+        return [by_name[p] if isinstance(p, str) else p for p in parameters]
 
     def apply_gradients(self, params_grads: list[tuple[Any, Tensor]]) -> list[Any]:
         """Update with the given gradients."""

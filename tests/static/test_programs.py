@@ -496,3 +496,20 @@ def test_deformable_convolution_without_offsets_is_a_convolution(programs: Any) 
     feed = {"x": array(2, 2, 5, 5), "offset": np.zeros((2, 18, 5, 5), "float32")}
     got = exe.run(feed=feed, fetch_list=[one, two])
     np.testing.assert_allclose(got[0], got[1], rtol=1e-4, atol=1e-5)
+
+
+def test_minimize_by_names(programs: Any) -> None:
+    x = static.data("x", [None, 4])
+    loss = static.nn.fc(x, 2).mean()
+    weight, bias = programs[0].all_parameters()
+    optimizer = paddle.optimizer.SGD(0.5)
+    with pytest.raises(InvalidArgument, match="no parameter 'nobody'"):
+        optimizer.minimize(loss, parameters=["nobody"])
+    _, pairs = optimizer.minimize(loss, parameters=[bias.name])
+    assert [p.name for p, _ in pairs] == [bias.name]
+    exe = static.Executor()
+    exe.run(programs[1])
+    before = contents(weight.name)
+    exe.run(feed={"x": array(3, 4)})
+    np.testing.assert_array_equal(contents(weight.name), before)
+    np.testing.assert_allclose(contents(bias.name), [-0.25, -0.25])
