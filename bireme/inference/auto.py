@@ -17,7 +17,7 @@ import numpy as np
 from bireme.core import config as settings
 from bireme.core.errors import BiremeError
 from bireme.inference.config import Config
-from bireme.inference.engines import ENGINES, Engine, EngineUnavailable
+from bireme.inference.engines import ENGINES, Engine, EngineUnavailable, create_engine
 from bireme.inference.net import Prepared
 from bireme.io.safetensors_file import replacing
 
@@ -33,14 +33,14 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
     known = _read(path).get(key)
     if known in ENGINES:
         try:
-            return ENGINES[known](prepared, options)
+            return create_engine(known, prepared, options, arrays)
         except EngineUnavailable:
             pass  # it was uninstalled since
     times: dict[str, float] = {}
     made: dict[str, Engine] = {}
-    for name, kind in ENGINES.items():
+    for name in ENGINES:
         try:
-            engine = kind(prepared, options)
+            engine = create_engine(name, prepared, options, arrays)
             times[name] = _measure(engine, arrays)
             made[name] = engine
         except (EngineUnavailable, BiremeError) as e:

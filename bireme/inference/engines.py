@@ -183,6 +183,53 @@ class OpenVinoEngine(Engine):
         return [np.array(results[o]) for o in self._compiled.outputs]
 
 
+class PerSizeEngine(Engine):
+    """Another engine for every set of input shapes: for graphs whose open sizes it cannot take."""
+
+    def __init__(self, kind: type[Engine], prepared: Prepared, options: Config):
+        super().__init__(prepared, options)
+        self.name = kind.name
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._engines: OrderedDict[tuple[Aval, ...], Engine] = OrderedDict()
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self.engine(arrays).run(arrays)
+
+    def engine(self, arrays: Sequence[np.ndarray]) -> Engine:
+        """The engine for inputs of these shapes."""
+        types = tuple([aval_of(a) for a in arrays])
+        with self._lock:
+            found = self._engines.get(types)
+            if found is None:
+                sizes = dims.solve(self._prepared.types, list(types))
+                sized = Prepared(specialize(self._prepared.graph, sizes), list(types))
+                found = self._engines[types] = self._kind(sized, self._options)
+                while len(self._engines) > self._options._max_programs:
+                    self._engines.popitem(last=False)
+            self._engines.move_to_end(types)
+        return found
+
+    def shrink(self) -> None:
+        with self._lock:
+            self._engines.clear()
+
+
+def create_engine(
+    name: str, prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]
+) -> Engine:
+    """The engine `name` for a graph: one for all sizes, or one per size where that fails."""
+    kind = ENGINES[name]
+    try:
+        return kind(prepared, options)
+    except EngineUnavailable:
+        if all(t.is_static for t in prepared.types):
+            raise
+    made = PerSizeEngine(kind, prepared, options)
+    made.engine(arrays)
+    return made
+
+
 ENGINES: dict[str, type[Engine]] = {
     e.name: e for e in (XlaEngine, OnnxRuntimeEngine, OpenVinoEngine)
 }

@@ -16,7 +16,7 @@ from bireme.core.aval import Aval, aval_of
 from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.inference.auto import fastest
 from bireme.inference.config import Config
-from bireme.inference.engines import ENGINES, Engine
+from bireme.inference.engines import Engine, create_engine
 from bireme.inference.handle import Tensor
 from bireme.inference.net import Net, Prepared
 from bireme.inference.shapes import add_shapes
@@ -46,7 +46,7 @@ class _Shared:
                 if name == "auto":
                     engine = fastest(prepared, self.options, arrays)
                 else:
-                    engine = ENGINES[name](prepared, self.options)
+                    engine = create_engine(name, prepared, self.options, arrays)
                 found = self.engines[id(prepared)] = (prepared, engine)
             if types not in self.met:
                 self.met.add(types)

@@ -97,7 +97,7 @@ class _Reader:
         if dialect not in _DIALECTS:
             raise UnsupportedModel(f"an operation of the unknown dialect {kind!r:.60}")
         name = _DIALECTS[dialect] + name
-        attrs = {a["N"]: _attribute(a["AT"], 0) for a in raw["A"]}
+        attrs = {_text(a["N"]): _attribute(a["AT"], 0) for a in raw["A"]}
         operands = [o["%"] for o in raw["I"]]
         results = [o["%"] for o in raw["O"]]
         for number in (*operands, *results):
@@ -107,7 +107,10 @@ class _Reader:
             self.feed(attrs, raw["O"][0])
             return None
         if name == "fetch":
-            self.fetches.append((attrs.get("col", 0), str(operands[0]), attrs["name"]))
+            public, column = _text(attrs["name"]), attrs.get("col", 0)
+            if type(column) is not int:
+                raise ModelFileError(f"a result's number is {column!r:.40}")
+            self.fetches.append((column, str(operands[0]), public))
             return None
         if name in ("if", "while"):
             self.regions(name, raw, attrs, block, depth)
@@ -115,16 +118,14 @@ class _Reader:
 
     def parameter(self, raw: dict[str, Any]) -> None:
         _, _, _, name = raw["A"]
-        var = _tensor(name, raw["O"]["TT"])
-        if not isinstance(name, str):
-            raise ModelFileError(f"a parameter is named {name!r:.40}")
+        var = _tensor(_text(name), raw["O"]["TT"])
         # (persistable, stop_gradient, trainable): what is not persistable is not in the file.
         var.persistable = bool(raw["OA"][0]) if raw.get("OA") else True
         self.parameters.append(var)
         self.blocks[0].vars[str(raw["O"]["%"])] = var
 
     def feed(self, attrs: dict[str, Any], result: dict[str, Any]) -> None:
-        var = _tensor(attrs["name"], result["TT"])
+        var = _tensor(_text(attrs["name"]), result["TT"])
         self.feeds.append(var)
         self.blocks[0].vars[str(result["%"])] = var
 
@@ -167,6 +168,12 @@ def _describe(name: str, attrs: dict[str, Any], operands: list[int], results: li
         outputs = {s: [str(r)] for s, r in zip(entry.outputs, results, strict=False)}
     named = {entry.attrs.get(k, k): v for k, v in attrs.items()}
     return OpDesc(entry.type, inputs, outputs, named)
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ModelFileError(f"{name!r:.40} is no name")
+    return name
 
 
 def _tensor(name: str, raw: Any) -> Var:

@@ -1,0 +1,281 @@
+"""Predictors: handles, engines, shapes, threads, saved graphs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bireme
+from bireme import inference, nn
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.inference.engines import EngineUnavailable
+from bireme.inference.predictor import UnknownHandle
+from tests.convert.paddle.real import agree, run_files, run_predictor, small_net
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What jit.save writes: a small image net with open batch, height and width."""
+    bireme.seed(3)
+    layer = nn.Sequential(
+        nn.Conv2D(3, 8, 3, padding=1), nn.BatchNorm2D(8), nn.ReLU(),
+        nn.AdaptiveAvgPool2D(1), nn.Flatten(), nn.Linear(8, 5),
+    )  # fmt: skip
+    layer.train()
+    layer(bireme.randn([4, 3, 8, 8]))
+    layer.eval()
+    path = tmp_path_factory.mktemp("net") / "net"
+    spec = bireme.static.InputSpec([None, 3, None, None], "float32", "image")
+    bireme.jit.save(layer, str(path), [spec])
+    return path
+
+
+def image(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def expected(net: Path, x: np.ndarray) -> np.ndarray:
+    with bireme.no_grad():
+        return bireme.jit.load(str(net))(bireme.to_tensor(x)).numpy()
+
+
+@pytest.fixture(scope="module")
+def predictor(net: Path) -> inference.Predictor:
+    return inference.create_predictor(inference.Config(str(net)))
+
+
+def test_handles(net: Path, predictor: inference.Predictor) -> None:
+    assert predictor.get_input_names() == ["image"]
+    assert predictor.get_output_names() == ["output_0"]
+    handle = predictor.get_input_handle("image")
+    assert handle.shape() == [0]
+    assert handle.type() is inference.DataType.FLOAT32
+    x = image(2, 3, 8, 8)
+    handle.copy_from_cpu(x)
+    assert handle.shape() == [2, 3, 8, 8]
+    x[:] = 0  # the handle has a copy
+    assert predictor.run() is None
+    result = predictor.get_output_handle("output_0")
+    assert result.shape() == [2, 5]
+    assert result.type() is inference.DataType.FLOAT32
+    np.testing.assert_allclose(
+        result.copy_to_cpu(), expected(net, image(2, 3, 8, 8)), rtol=1e-5, atol=1e-5
+    )
+    assert result.lod() == []
+
+
+def test_run_with_tensors(net: Path, predictor: inference.Predictor) -> None:
+    (out,) = predictor.run([bireme.to_tensor(image(1, 3, 8, 8))]) or []
+    np.testing.assert_allclose(out.numpy(), expected(net, image(1, 3, 8, 8)), rtol=1e-5, atol=1e-5)
+
+
+def test_clear_errors(predictor: inference.Predictor) -> None:
+    fresh = predictor.clone()
+    with pytest.raises(UnknownHandle, match=r"no input 'x'\. There are: image"):
+        fresh.get_input_handle("x")
+    with pytest.raises(RuntimeError):  # what Paddle raises
+        fresh.get_output_handle("x")
+    with pytest.raises(InvalidArgument, match="'image' is not set"):
+        fresh.run()
+    handle = fresh.get_input_handle("image")
+    with pytest.raises(TypeMismatch, match=r"astype\('float32'\)"):
+        handle.copy_from_cpu(np.zeros((1, 3, 8, 8)))
+    with pytest.raises(TypeMismatch, match="NumPy array"):
+        handle.copy_from_cpu([1.0])  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"\[1, 4, 8, 8\]"):
+        handle.copy_from_cpu(image(1, 4, 8, 8))
+    with pytest.raises(RuntimeError, match=r"call predictor\.run"):
+        fresh.get_output_handle("output_0").copy_to_cpu()
+    with pytest.raises(InvalidArgument, match="Config"):
+        inference.create_predictor("path")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="no model at"):
+        inference.create_predictor(inference.Config("/nowhere"))
+
+
+def test_compiled_programs_are_bounded(net: Path) -> None:
+    config = inference.Config(str(net))
+    config.set_mkldnn_cache_capacity(2)
+    predictor = inference.create_predictor(config)
+    for side in (4, 5, 6, 4):
+        x = image(1, 3, side, side)
+        (out,) = run_predictor(predictor, {"image": x})
+        np.testing.assert_allclose(out, expected(net, x), rtol=1e-5, atol=1e-5)
+    ((prepared, engine),) = predictor._shared.engines.values()
+    assert len(engine._programs) == 2  # type: ignore[attr-defined]
+    assert engine.compiled == 4, "4x4 had been dropped"  # type: ignore[attr-defined]
+    run_predictor(predictor, {"image": image(1, 3, 6, 6)})
+    assert engine.compiled == 4  # type: ignore[attr-defined]
+    assert predictor.try_shrink_memory() == 1
+    assert not engine._programs  # type: ignore[attr-defined]
+    assert len(prepared.types) == 1
+
+
+def test_threads_share_a_model(net: Path) -> None:
+    pool = inference.PredictorPool(inference.Config(str(net)), 3)
+    wrong: list[int] = []
+
+    def serve(k: int) -> None:
+        mine = pool.retrieve(k)
+        x = image(k + 1, 3, 8, 8)
+        want = expected(net, x)
+        for _ in range(5):
+            (out,) = run_predictor(mine, {"image": x})
+            if not np.allclose(out, want, rtol=1e-5, atol=1e-5):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=serve, args=(k,)) for k in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert pool.retrieve(0)._shared is pool.retrieve(2)._shared
+    with pytest.raises(InvalidArgument, match="0 to 2"):
+        pool.retrieve(3)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_other_engines(net: Path, engine: str) -> None:
+    pytest.importorskip(engine)
+    config = inference.Config(str(net))
+    config.set_engine(engine)
+    predictor = inference.create_predictor(config)
+    for side in (8, 5):
+        x = image(2, 3, side, side)
+        (out,) = run_predictor(predictor, {"image": x})
+        np.testing.assert_allclose(out, expected(net, x), rtol=1e-4, atol=1e-5)
+    assert predictor.engine_name() == engine
+
+
+def test_auto_remembers(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bireme.inference import auto
+
+    config = inference.Config(str(net))
+    config.set_engine("auto")
+    config.set_optim_cache_dir(str(tmp_path))
+    x = {"image": image(1, 3, 8, 8)}
+    first = inference.create_predictor(config)
+    (out,) = run_predictor(first, x)
+    np.testing.assert_allclose(out, expected(net, x["image"]), rtol=1e-4, atol=1e-5)
+    ((_, chosen),) = json.loads((tmp_path / "engines.json").read_text()).items()
+    assert chosen == first.engine_name()
+    monkeypatch.setattr(auto, "_measure", lambda *a: pytest.fail("it was measured again"))
+    second = inference.create_predictor(config)
+    run_predictor(second, x)
+    assert second.engine_name() == chosen
+    (tmp_path / "engines.json").write_text("damaged")
+    monkeypatch.setattr(auto, "_measure", lambda engine, arrays: len(engine.name))
+    third = inference.create_predictor(config)
+    run_predictor(third, x)
+    assert third.engine_name() == "xla"  # the shortest name
+
+
+def test_an_engine_that_is_missing(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    config = inference.Config(str(net))
+    config.enable_openvino_engine()
+    predictor = inference.create_predictor(config)
+    predictor.get_input_handle("image").copy_from_cpu(image(1, 3, 8, 8))
+    with pytest.raises(EngineUnavailable, match=r"pip install 'bireme\[openvino\]'"):
+        predictor.run()
+
+
+def test_passes_fold_the_norm(net: Path) -> None:
+    def ops(config: inference.Config) -> list[str]:
+        predictor = inference.create_predictor(config)
+        x = image(1, 3, 8, 8)
+        (out,) = run_predictor(predictor, {"image": x})
+        np.testing.assert_allclose(out, expected(net, x), rtol=1e-5, atol=1e-5)
+        (graph,) = predictor._shared.net._graphs.values()
+        return [n.call.op.name for n in graph.graph.nodes]
+
+    assert "batch_norm" not in ops(inference.Config(str(net)))
+    plain = inference.Config(str(net))
+    plain.switch_ir_optim(False)
+    assert "batch_norm" in ops(plain)
+    without = inference.Config(str(net))
+    without.delete_pass("conv_bn_fuse_pass")  # Paddle's name for it
+    assert "batch_norm" in ops(without)
+
+
+@pytest.mark.parametrize("kind", ["Bfloat16", "Half"])
+def test_low_precision(net: Path, kind: str) -> None:
+    config = inference.Config(str(net))
+    config._set_precision(getattr(inference.PrecisionType, kind))
+    predictor = inference.create_predictor(config)
+    x = image(2, 3, 8, 8)
+    (out,) = run_predictor(predictor, {"image": x})
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, expected(net, x), atol=0.05)
+    assert np.abs(out - expected(net, x)).max() > 0
+
+
+def test_optimized_models(net: Path, tmp_path: Path) -> None:
+    config = inference.Config(str(net))
+    config.set_optim_cache_dir(str(tmp_path))
+    config.enable_save_optim_model(True)
+    config.switch_ir_debug(True)
+    x = {"image": image(1, 3, 8, 8)}
+    (first,) = run_predictor(inference.create_predictor(config), x)
+    assert (tmp_path / "_optimized.json").exists()
+    assert "batch_norm" in (tmp_path / "0_fold_constants.txt").read_text()
+    assert "batch_norm" not in (tmp_path / "1_fold_affine.txt").read_text()
+    again = inference.Config(str(net))
+    again.set_optim_cache_dir(str(tmp_path))
+    again.use_optimized_model(True)
+    again.switch_ir_optim(False)
+    predictor = inference.create_predictor(again)
+    assert predictor.get_output_names() == ["output_0"]
+    (second,) = run_predictor(predictor, x)
+    np.testing.assert_allclose(second, first, rtol=1e-6)
+    (graph,) = predictor._shared.net._graphs.values()
+    assert "batch_norm" not in [n.call.op.name for n in graph.graph.nodes]
+
+
+def test_shapes_profile_and_warm_up(net: Path, tmp_path: Path) -> None:
+    config = inference.Config(str(net))
+    config.enable_profile()
+    config.collect_shape_range_info(str(tmp_path / "shapes.json"))
+    predictor = inference.create_predictor(config)
+    assert "call config.enable_profile" in predictor.profile_report()
+    for side in (6, 7, 6):
+        run_predictor(predictor, {"image": image(1, 3, side, side)})
+    report = predictor.profile_report()
+    assert "run" in report
+    assert "     3" in report
+    warm = inference.Config(str(net))
+    warm.set_warm_up(str(tmp_path / "shapes.json"))
+    ready = inference.create_predictor(warm)
+    ((_, engine),) = ready._shared.engines.values()
+    assert engine.compiled == 2  # type: ignore[attr-defined]
+    run_predictor(ready, {"image": image(1, 3, 7, 7)})
+    assert engine.compiled == 2  # type: ignore[attr-defined]
+    ready.clear_intermediate_tensor()
+    assert ready.get_input_handle("image").shape() == [1, 3, 7, 7]
+    warm.set_warm_up([{"other": [1]}])
+    with pytest.raises(InvalidArgument, match="no shape for image"):
+        inference.create_predictor(warm)
+
+
+def test_paddle_files(paddle: Any, tmp_path: Path) -> None:
+    _, new, weights = small_net(paddle, tmp_path)
+    path = tmp_path / "pir.json"
+    x = {"x": image(2, 3, 8, 8)}
+    theirs = run_files(paddle, path, x)
+    config = inference.Config(str(path), str(tmp_path / "pir.pdiparams"))
+    predictor = inference.create_predictor(config)
+    assert predictor.get_output_names() == ["fetch_name_0"]
+    agree(run_predictor(predictor, x), theirs)
+    memory = inference.Config()
+    memory.set_model_buffer(new, len(new), weights, len(weights))
+    assert memory.model_from_memory()
+    agree(run_predictor(inference.create_predictor(memory), x), theirs)
+    prefix = inference.Config(str(tmp_path / "pir"))
+    agree(run_predictor(inference.create_predictor(prefix), x), theirs)
