@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.core.autograd import attach
+from bireme.core.capture import CaptureTrace
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
 from bireme.core.graph_op import GraphGradOp
+from bireme.core.rewrite import call_with
+from bireme.core.subgraph import Body
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.ops import activation, attention, dropout, norm
@@ -21,8 +24,7 @@ from bireme.static.recorder import ProgramTrace, Variable, recording
 
 _GRADIENTS = (GradOp, GraphGradOp)
 
-# What ops of training do in testing: rule(inputs, attributes) -> results. An op whose results
-# are fewer than before has left the others (running statistics) out.
+# What ops of training do in testing: rule(inputs, attributes) -> results.
 TEST_RULES: dict[str, Callable[[list[Any], dict[str, Any]], list[Tensor]]] = {}
 
 
@@ -63,9 +65,8 @@ def _test_batch_norm(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
     x, weight, bias, mean, variance, _ = inputs
     if mean is None:  # no running statistics: the batch's own, as in training
         return norm._batch_norm_train(*inputs, attrs["axis"], attrs["epsilon"])
-    return [
-        norm._batch_norm_fixed(x, weight, bias, mean, variance, attrs["axis"], attrs["epsilon"])
-    ]
+    out = norm._batch_norm_fixed(x, weight, bias, mean, variance, attrs["axis"], attrs["epsilon"])
+    return [out, mean, variance]  # the running statistics stay
 
 
 def copy_program(program: Program, for_test: bool, only: list[int] | None = None) -> Program:
@@ -78,6 +79,45 @@ def copy_program(program: Program, for_test: bool, only: list[int] | None = None
     made._trace.lost_rules = [*program._trace.lost_rules, *program._trace.own_rules]
     _Copier(program._trace, made._trace, for_test, only).copy(made._copied)
     return made
+
+
+def _record(node: Node, flat: list[Any], for_test: bool) -> list[Any]:
+    """Record a node again on other inputs; returns its results."""
+    call = node.call
+    rule = TEST_RULES.get(call.op.name) if for_test else None
+    tape, state.trace.tape = state.trace.tape, node.tape
+    try:
+        if rule is not None:
+            return rule(flat, call.attrs)
+        if for_test and any(isinstance(v, Body) for v in call.attrs.values()):
+            attrs = {k: _test_body(v) if isinstance(v, Body) else v for k, v in call.attrs.items()}
+            call = call_with(call.op, call.types, call.layout, attrs, call.casts)
+        made = attach(call, state.trace, flat)
+        return [made] if call.single else made
+    finally:
+        state.trace.tape = tape
+
+
+def _test_body(body: Body) -> Body:
+    """A branch or a loop's body as it is in testing; random keys keep their numbers."""
+    graph = body.graph
+    inside = CaptureTrace("a body", (), True, None)
+    env: dict[Any, Any] = {None: None}
+    for i, t in enumerate(graph.inputs):
+        env[-1 - i] = Tensor(inside.placeholder(t), None)
+    keys = [n for _ in range(body.n_keys // 2) for n in inside.next_key(None)]
+    with recording(inside):
+        for node in graph.nodes:
+            flat = [
+                (keys[graph.keys[a]] if a in graph.keys else graph.numbers[a])
+                if isinstance(a, Number)
+                else env[a]
+                for a in node.args
+            ]
+            env.update(zip(node.results, _record(node, flat, True), strict=True))
+    made = inside.graph([env[o]._value.slot for o in graph.outputs])
+    made.names = dict(graph.names)
+    return Body(made)
 
 
 class _Copier:
@@ -145,17 +185,7 @@ class _Copier:
                 flat.append(self.env[a])
             else:
                 return  # it depends on something that was left out
-        rule = TEST_RULES.get(node.call.op.name) if self.for_test else None
-        tape, state.trace.tape = state.trace.tape, node.tape
-        try:
-            if rule is not None:
-                outs = rule(flat, node.call.attrs)
-            else:
-                made = attach(node.call, state.trace, flat)
-                outs = [made] if node.call.single else made
-        finally:
-            state.trace.tape = tape
-        self.env.update(zip(node.results, outs, strict=False))
+        self.env.update(zip(node.results, _record(node, flat, self.for_test), strict=True))
 
 
 _SETTINGS = (

@@ -332,7 +332,7 @@ def stop_static() -> None:
 
 
 @contextmanager
-def recording(into: ProgramTrace) -> Iterator[None]:
+def recording(into: CaptureTrace) -> Iterator[None]:
     """Record into this program inside the block, whatever the mode outside is."""
     outer, state.trace = state.trace, into
     try:

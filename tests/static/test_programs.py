@@ -513,3 +513,23 @@ def test_minimize_by_names(programs: Any) -> None:
     exe.run(feed={"x": array(3, 4)})
     np.testing.assert_array_equal(contents(weight.name), before)
     np.testing.assert_allclose(contents(bias.name), [-0.25, -0.25])
+
+
+def test_branches_and_loops_are_for_testing_too(programs: Any) -> None:
+    x = static.data("x", [None, 40])
+    y = static.nn.cond(x.sum() > 0, lambda: F.dropout(x, 0.5) * 2, lambda: x * 3)
+    _, z = static.nn.while_loop(
+        lambda i, a: i < 2,
+        lambda i, a: [i + 1, F.dropout(a, 0.5) + paddle.uniform(a.shape, min=1.0, max=1.0)],
+        [paddle.full([], 0, "int64"), y],
+    )
+    test = programs[0].clone(for_test=True)
+    exe = static.Executor()
+    for sign in (1, -1):
+        feed = {"x": sign * (array(2, 40) + 1)}
+        want = feed["x"] * (2 if sign > 0 else 3)
+        got = exe.run(test, feed=feed, fetch_list=[y, z])
+        np.testing.assert_allclose(got[0], want, rtol=1e-6)
+        np.testing.assert_allclose(got[1], want + 2, rtol=1e-6)
+    trained = exe.run(feed={"x": array(2, 40) + 1}, fetch_list=[y])[0]
+    assert (trained == 0).any()
