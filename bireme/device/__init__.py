@@ -6,9 +6,10 @@ from types import TracebackType
 from typing import Any
 
 from bireme.core import jax_door, place, trace
+from bireme.core import random as _random
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import CPUPlace, Place, as_place
-from bireme.core.random import get_rng_state, set_rng_state
+from bireme.core.random import RngState, get_rng_state
 from bireme.core.random import seed as manual_seed
 from bireme.device import cuda, custom_device
 from bireme.device.memory import (
@@ -33,6 +34,24 @@ from bireme.device.streams import (
     set_stream,
     stream_guard,
 )
+from bireme.ops.typed import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
+
+
+def set_rng_state(new_state: RngState | list[RngState], device: Any = None) -> None:
+    """Continue from a state that `get_rng_state` returned. One generator serves all devices."""
+    single = isinstance(new_state, RngState)
+    _random.set_rng_state([new_state] if single else list(new_state))
 
 
 def set_device(device: str | Place) -> Place:
@@ -200,9 +219,19 @@ def _devices(kind: str) -> list[Any]:
 
 
 __all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
     "CPUPlace",
+    "CharTensor",
     "DeviceProperties",
+    "DoubleTensor",
     "Event",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
     "Stream",
     "StreamContext",
     "cuda",

@@ -45,7 +45,7 @@ MAY_IMPORT = {
         "vision",
     },
     "io": {"core", "ops"},
-    "device": {"core"},
+    "device": {"core", "ops"},
     "optimizer": {"core", "ops", "autograd", "nn", "regularizer"},
 }
 # Tensor(data) and a zero gradient are made by ops, asked for when they are needed.

@@ -93,6 +93,16 @@ def test_custom_devices():
     assert not device.is_compiled_with_ipu()
 
 
+def test_rng_state_of_a_device():
+    state = device.get_rng_state()
+    first = bireme.rand([3]).tolist()
+    device.set_rng_state(state)
+    assert bireme.rand([3]).tolist() == first
+    device.set_rng_state(state[0])
+    assert bireme.rand([3]).tolist() == first
+    assert device.FloatTensor([1, 2]).dtype is bireme.float32
+
+
 def test_device_as_a_context():
     for where in ("cpu", CPUPlace(), None, -1):
         with device.device(where):
