@@ -70,9 +70,9 @@ class Normal(Distribution):
         dims = ints(shape) + both
         if self._complex_gaussian:
             real = _real_part(self.dtype)
-            parts = [gaussian(dims, 0.0, math.sqrt(0.5), s, dtype=real) for s in
-                     ((seed, seed + 1) if seed else (0, 0))]  # fmt: skip
-            noise = bireme.complex(*parts)
+            seeds = (seed, seed + 1) if seed else (0, 0)
+            across, up = (gaussian(dims, 0.0, math.sqrt(0.5), s, dtype=real) for s in seeds)
+            noise = bireme.complex(across, up)
         else:
             noise = gaussian(dims, 0.0, 1.0, seed, dtype=self.dtype)
         return noise * self.scale + self.loc

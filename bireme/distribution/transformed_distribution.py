@@ -8,7 +8,8 @@ from typing import Any
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.distribution.distribution import Distribution, sum_rightmost
-from bireme.distribution.transform import ChainTransform, Transform, _require_transforms
+from bireme.distribution.transform import ChainTransform
+from bireme.distribution.transform_base import Transform, require_transforms
 
 
 def _require_distribution(owner: str, base: Any) -> None:
@@ -64,7 +65,7 @@ class TransformedDistribution(Distribution):
 
     def __init__(self, base: Distribution, transforms: Sequence[Transform]) -> None:
         _require_distribution("TransformedDistribution", base)
-        _require_transforms("TransformedDistribution", transforms)
+        require_transforms("TransformedDistribution", transforms)
         self._base = base
         self._transforms = transforms
         if not transforms:
