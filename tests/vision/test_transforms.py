@@ -227,7 +227,10 @@ def test_inputs_stay_as_they_were():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: T.hflip(bireme.to_tensor([1.0])), "Received: Tensor"),
+        (lambda: T.hflip(bireme.to_tensor([1.0])), "a tensor image must be"),
+        (lambda: T.to_tensor(bireme.ones([3, 4, 4])), "Received: Tensor"),
+        (lambda: T.RandomPerspective(prob=2), "between 0 and 1"),
+        (lambda: T.perspective(IMAGE, [[0, 0]], [[0, 0]]), "four points"),
         (lambda: T.hflip(np.zeros(3)), r"shape \[3\]"),
         (lambda: T.hflip(np.array([["a"]])), "of numbers"),
         (lambda: T.resize(IMAGE, (0, 3)), "positive"),

@@ -1,4 +1,4 @@
-"""Image transforms on NumPy arrays; they need neither PIL nor OpenCV."""
+"""Image transforms on arrays, tensors and PIL images; OpenCV is not needed."""
 
 from bireme.vision.transforms.functional import (
     adjust_brightness,
@@ -12,6 +12,7 @@ from bireme.vision.transforms.functional import (
     hflip,
     normalize,
     pad,
+    perspective,
     resize,
     rotate,
     to_grayscale,
@@ -33,6 +34,7 @@ from bireme.vision.transforms.transforms import (
     RandomCrop,
     RandomErasing,
     RandomHorizontalFlip,
+    RandomPerspective,
     RandomResizedCrop,
     RandomRotation,
     RandomVerticalFlip,
@@ -57,6 +59,7 @@ __all__ = [
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",
+    "RandomPerspective",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomVerticalFlip",
@@ -75,6 +78,7 @@ __all__ = [
     "hflip",
     "normalize",
     "pad",
+    "perspective",
     "resize",
     "rotate",
     "to_grayscale",

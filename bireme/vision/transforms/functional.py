@@ -1,54 +1,53 @@
-"""Operations on images: arrays [height, width] or [height, width, channels].
+"""Operations on images of any kind: each goes to its own kind's module and stays what it is.
 
-Anything with `__array__` (a PIL image, for one) is taken as an array. The results keep the
-dtype; uint8 results are rounded and clipped.
+Tensors are [channels, height, width], arrays [height, width(, channels)], PIL images PIL images.
 """
 
 from __future__ import annotations
 
-import math
-import numbers
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor
+from bireme.vision.transforms import arrays
+from bireme.vision.transforms.arrays import as_image, pair
 
-_PAD_MODES = {"constant": "constant", "edge": "edge", "reflect": "reflect",
-              "symmetric": "symmetric"}  # fmt: skip
-# Weights of red, green and blue in brightness (ITU-R 601).
-_GRAY = np.array([0.299, 0.587, 0.114])
+__all__ = ["as_image", "is_pil", "pair"]
 
 
-def as_image(img: Any, owner: str) -> np.ndarray:
-    """The image as an array, or a clear error."""
+def is_pil(img: Any) -> bool:
+    """Whether this is a PIL image; Pillow is not imported to find out."""
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(img, module.Image)
+
+
+def _kind(owner: str, img: Any) -> Any:
+    """The module that works on images like this one."""
     if isinstance(img, Tensor):
-        raise TypeMismatch(
-            f"[{owner}] takes an image as an array [height, width, channels]; convert the tensor "
-            "with .numpy(). Received: Tensor"
-        )
-    array = np.asarray(img)
-    if array.ndim not in (2, 3) or array.dtype.kind not in "uifb":
-        raise TypeMismatch(
-            f"[{owner}] takes an array [height, width] or [height, width, channels] of numbers. "
-            f"Received: {type(img).__name__} of shape {list(array.shape)}, dtype {array.dtype}"
-        )
-    return array
+        from bireme.vision.transforms import tensors
 
+        return tensors
+    if is_pil(img):
+        from bireme.vision.transforms import pil
 
-def _like(result: np.ndarray, original: np.ndarray) -> np.ndarray:
-    """Back to the original's dtype; integers are rounded and kept in range."""
-    if original.dtype.kind in "ui":
-        limits = np.iinfo(original.dtype)
-        result = np.clip(np.rint(result), limits.min, limits.max)
-    return result.astype(original.dtype)
+        return pil
+    as_image(img, owner)
+    return arrays
 
 
 def size_of(img: Any) -> tuple[int, int]:
     """(height, width)."""
-    return np.asarray(img).shape[:2]  # type: ignore[return-value]
+    if isinstance(img, Tensor):
+        height, width = img.shape[-2:]
+    elif is_pil(img):
+        width, height = img.size
+    else:
+        height, width = np.asarray(img).shape[:2]
+    return height, width
 
 
 def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
@@ -57,127 +56,44 @@ def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
         raise InvalidArgument(
             f"[to_tensor] data_format must be 'CHW' or 'HWC'. Received: {data_format!r}"
         )
-    array = as_image(pic, "to_tensor")
-    if array.ndim == 2:
-        array = array[:, :, None]
-    if data_format == "CHW":
-        array = array.transpose(2, 0, 1)
-    if array.dtype == np.uint8:
-        return constant(np.ascontiguousarray(array, "float32") / np.float32(255))
-    wanted = array.dtype if array.dtype.kind == "f" else np.dtype("float32")
-    return constant(np.array(array, wanted, order="C"))
+    if isinstance(pic, Tensor):
+        raise TypeMismatch("[to_tensor] takes a PIL image or an array. Received: Tensor")
+    return _kind("to_tensor", pic).to_tensor(pic, data_format)
 
 
-def hflip(img: Any) -> np.ndarray:
+def hflip(img: Any) -> Any:
     """Left and right exchanged."""
-    return as_image(img, "hflip")[:, ::-1].copy()
+    return _kind("hflip", img).hflip(img)
 
 
-def vflip(img: Any) -> np.ndarray:
+def vflip(img: Any) -> Any:
     """Top and bottom exchanged."""
-    return as_image(img, "vflip")[::-1].copy()
+    return _kind("vflip", img).vflip(img)
 
 
-def crop(img: Any, top: int, left: int, height: int, width: int) -> np.ndarray:
+def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
     """A piece of the image."""
-    return as_image(img, "crop")[top : top + height, left : left + width].copy()
+    return _kind("crop", img).crop(img, top, left, height, width)
 
 
-def center_crop(img: Any, output_size: int | Sequence[int]) -> np.ndarray:
+def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
     """A piece from the middle."""
-    height, width = pair(output_size)
-    have_height, have_width = size_of(img)
+    kind = _kind("center_crop", img)
+    (height, width), (have_height, have_width) = pair(output_size), size_of(img)
     top, left = round((have_height - height) / 2), round((have_width - width) / 2)
-    return crop(img, top, left, height, width)
-
-
-def pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) from a number or two."""
-    if isinstance(size, numbers.Integral):
-        return int(size), int(size)
-    height, width = size  # type: ignore[misc]
-    return int(height), int(width)
+    return kind.crop(img, top, left, height, width)
 
 
 def pad(
     img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
-) -> np.ndarray:
+) -> Any:
     """Borders of [all], [left/right, top/bottom] or [left, top, right, bottom] pixels."""
-    array = as_image(img, "pad")
-    if padding_mode not in _PAD_MODES:
-        raise InvalidArgument(
-            f"[pad] padding_mode must be one of {', '.join(_PAD_MODES)}. Received: {padding_mode!r}"
-        )
-    sides = [padding] if isinstance(padding, numbers.Integral) else list(padding)  # type: ignore
-    if len(sides) not in (1, 2, 4):
-        raise InvalidArgument(f"[pad] padding must be 1, 2 or 4 numbers. Received: {padding!r}")
-    left, top, right, bottom = (sides * (4 // len(sides)))[:4]
-    widths = [(top, bottom), (left, right)] + [(0, 0)] * (array.ndim - 2)
-    if padding_mode != "constant":
-        return np.pad(array, widths, mode=_PAD_MODES[padding_mode])  # type: ignore[call-overload]
-    height, width = array.shape[:2]
-    shape = (height + top + bottom, width + left + right, *array.shape[2:])
-    out = np.empty(shape, array.dtype)
-    out[...] = np.asarray(fill, array.dtype)
-    out[top : top + height, left : left + width] = array
-    return out
+    return _kind("pad", img).pad(img, padding, fill, padding_mode)
 
 
-def resize(img: Any, size: int | Sequence[int], interpolation: str = "bilinear") -> np.ndarray:
+def resize(img: Any, size: int | Sequence[int], interpolation: str = "bilinear") -> Any:
     """Scale to (height, width), or the shorter side to `size`, keeping the proportions."""
-    array = as_image(img, "resize")
-    height, width = array.shape[:2]
-    if isinstance(size, numbers.Integral):
-        short = min(height, width)
-        if short == size:
-            return array
-        new = (int(size * height / short), int(size * width / short))
-    else:
-        new = pair(size)
-    if min(new) < 1:
-        raise InvalidArgument(f"[resize] sizes must be positive. Received: {size!r}")
-    rows, cols = _weights(height, new[0], interpolation), _weights(width, new[1], interpolation)
-    wide = array.astype("float32" if array.dtype.itemsize < 8 else "float64")
-    out = _interpolate(_interpolate(wide, rows, 0), cols, 1)
-    return _like(out, array)
-
-
-def _weights(old: int, new: int, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """For each new position the old ones to mix (indices) and how much of each (weights)."""
-    centre = (np.arange(new) + 0.5) * (old / new) - 0.5  # pixels are areas, not points
-    if method == "nearest":
-        index = np.floor(np.arange(new) * (old / new)).astype(int)[:, None]
-        return np.clip(index, 0, old - 1), np.ones((new, 1))
-    if method == "bilinear":
-        first = np.floor(centre).astype(int)
-        part = centre - first
-        index, weight = first[:, None] + [0, 1], np.stack([1 - part, part], 1)
-    elif method == "bicubic":
-        first = np.floor(centre).astype(int)
-        index = first[:, None] + [-1, 0, 1, 2]
-        weight = _cubic(np.abs(centre[:, None] - index))
-    else:
-        raise InvalidArgument(
-            "[resize] interpolation must be 'nearest', 'bilinear' or 'bicubic'. Received: "
-            f"{method!r}"
-        )
-    return np.clip(index, 0, old - 1), weight
-
-
-def _cubic(distance: np.ndarray, a: float = -0.75) -> np.ndarray:
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = a * (((distance - 5) * distance + 8) * distance - 4)
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
-
-
-def _interpolate(array: np.ndarray, how: tuple[np.ndarray, np.ndarray], axis: int) -> np.ndarray:
-    index, weight = how
-    shape = [1] * array.ndim
-    shape[axis] = len(index)
-    return sum(  # type: ignore[return-value]
-        np.take(array, index[:, k], axis) * weight[:, k].reshape(shape).astype(array.dtype)
-        for k in range(index.shape[1])
-    )
+    return _kind("resize", img).resize(img, size, interpolation)
 
 
 def normalize(img: Any, mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False) -> Any:
@@ -186,116 +102,46 @@ def normalize(img: Any, mean: Any, std: Any, data_format: str = "CHW", to_rgb: b
         raise InvalidArgument(
             f"[normalize] data_format must be 'CHW' or 'HWC'. Received: {data_format!r}"
         )
-    array = np.asarray(img._array() if isinstance(img, Tensor) else img, dtype="float32")
-    shape = (-1, 1, 1) if data_format == "CHW" else (1, 1, -1)
-    if to_rgb:
-        array = array[::-1] if data_format == "CHW" else array[..., ::-1]
-    centre = np.asarray(mean, "float32").reshape(shape)
-    spread = np.asarray(std, "float32").reshape(shape)
-    result = (array - centre) / spread
-    return constant(np.ascontiguousarray(result)) if isinstance(img, Tensor) else result
+    kind = _kind("normalize", img) if isinstance(img, Tensor) else arrays
+    return kind.normalize(img, mean, std, data_format, to_rgb)
 
 
-def to_grayscale(img: Any, num_output_channels: int = 1) -> np.ndarray:
+def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
     """Brightness as 1 or 3 equal channels."""
     if num_output_channels not in (1, 3):
         raise InvalidArgument(
             f"[to_grayscale] num_output_channels must be 1 or 3. Received: {num_output_channels}"
         )
-    array = as_image(img, "to_grayscale")
-    gray = _like(_brightness(array), array)[:, :, None]
-    return np.repeat(gray, num_output_channels, 2)
+    return _kind("to_grayscale", img).to_grayscale(img, num_output_channels)
 
 
-def _brightness(array: np.ndarray) -> np.ndarray:
-    if array.ndim == 2:
-        return array.astype("float64")
-    return array[:, :, 0].astype("float64") if array.shape[2] == 1 else array[..., :3] @ _GRAY
-
-
-def _blend(array: np.ndarray, other: Any, factor: float) -> np.ndarray:
-    """`other` at 0, the image at 1, beyond it at more; kept within the image's range."""
-    mixed = other + (array.astype("float64") - other) * factor
-    if array.dtype.kind == "f":
-        mixed = np.clip(mixed, 0, 255 if array.max(initial=0) > 1 else 1)
-        return mixed.astype(array.dtype)
-    limits = np.iinfo(array.dtype)
-    return np.clip(mixed, limits.min, limits.max).astype(array.dtype)
-
-
-def adjust_brightness(img: Any, brightness_factor: float) -> np.ndarray:
+def adjust_brightness(img: Any, brightness_factor: float) -> Any:
     """0 gives black, 1 the image itself, 2 twice the brightness."""
-    return _blend(as_image(img, "adjust_brightness"), 0.0, brightness_factor)
+    return _kind("adjust_brightness", img).adjust_brightness(img, brightness_factor)
 
 
-def adjust_contrast(img: Any, contrast_factor: float) -> np.ndarray:
+def adjust_contrast(img: Any, contrast_factor: float) -> Any:
     """0 gives plain grey, 1 the image itself, 2 twice the contrast."""
-    array = as_image(img, "adjust_contrast")
-    gray = _brightness(array)
-    if array.dtype.kind in "ui":
-        gray = np.floor(gray)
-        return _blend(array, np.floor(gray.mean() + 0.5), contrast_factor)
-    return _blend(array, gray.mean(), contrast_factor)
+    return _kind("adjust_contrast", img).adjust_contrast(img, contrast_factor)
 
 
-def adjust_saturation(img: Any, saturation_factor: float) -> np.ndarray:
+def adjust_saturation(img: Any, saturation_factor: float) -> Any:
     """0 gives grey, 1 the image itself, 2 twice the colour."""
-    array = as_image(img, "adjust_saturation")
-    gray = _brightness(array)
-    if array.dtype.kind in "ui":
-        gray = np.floor(gray)
-    return _blend(array, gray[:, :, None] if array.ndim == 3 else gray, saturation_factor)
+    return _kind("adjust_saturation", img).adjust_saturation(img, saturation_factor)
 
 
-def adjust_hue(img: Any, hue_factor: float) -> np.ndarray:
+def adjust_hue(img: Any, hue_factor: float) -> Any:
     """Turn the colour circle by `hue_factor` of a whole turn, -0.5 to 0.5."""
     if not -0.5 <= hue_factor <= 0.5:
         raise InvalidArgument(
             f"[adjust_hue] hue_factor must lie between -0.5 and 0.5. Received: {hue_factor}"
         )
-    array = as_image(img, "adjust_hue")
-    if array.ndim == 2 or array.shape[2] == 1:
-        return array
-    scale = 255.0 if array.dtype.kind in "ui" else 1.0
-    hue, low, high = _to_hue(array[..., :3] / scale)
-    out = _from_hue((hue + hue_factor) % 1.0, low, high) * scale
-    return _like(np.concatenate([out, array[..., 3:]], 2), array)
-
-
-def _to_hue(rgb: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(hue in 0..1, least channel, greatest channel)."""
-    low, high = rgb.min(2), rgb.max(2)
-    spread = np.where(high > low, high - low, 1.0)
-    red, green, blue = np.moveaxis(rgb, 2, 0)
-    sixth = np.select(
-        [high == red, high == green],
-        [(green - blue) / spread, 2 + (blue - red) / spread],
-        4 + (red - green) / spread,
-    )
-    return np.where(high > low, sixth / 6 % 1.0, 0.0), low, high
-
-
-def _from_hue(hue: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    channels = []
-    for offset in (0, 4, 2):  # red, green, blue peak at 0, 1/3 and 2/3 of the circle
-        ramp = np.abs((hue * 6 + offset) % 6 - 3) - 1
-        channels.append(low + (high - low) * np.clip(ramp, 0, 1))
-    return np.stack(channels, 2)
+    return _kind("adjust_hue", img).adjust_hue(img, hue_factor)
 
 
 def erase(img: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Any:
     """Overwrite the piece at row `i`, column `j` of size `h` x `w` with `v`."""
-    if isinstance(img, Tensor):
-        array = img.numpy()
-        array[..., i : i + h, j : j + w] = np.asarray(v)
-        if inplace:
-            img.set_value(array)
-            return img
-        return constant(array)
-    array = as_image(img, "erase")
-    out = array if inplace and array.flags.writeable else array.copy()
-    out[i : i + h, j : j + w] = np.asarray(v)
-    return out
+    return _kind("erase", img).erase(img, i, j, h, w, v, inplace)
 
 
 def rotate(
@@ -305,27 +151,9 @@ def rotate(
     expand: bool = False,
     center: Sequence[float] | None = None,
     fill: Any = 0,
-) -> np.ndarray:
+) -> Any:
     """Turn counter-clockwise by `angle` degrees about `center` (x, y); `expand` keeps corners."""
-    array = as_image(img, "rotate")
-    height, width = array.shape[:2]
-    turn = math.radians(angle)
-    cos, sin = round(math.cos(turn), 15), round(math.sin(turn), 15)
-    x, y = (width / 2, height / 2) if center is None else center
-    new_height, new_width = height, width
-    shift_x, shift_y = x, y
-    if expand:
-        corners = [(cos * u + sin * v + x, -sin * u + cos * v + y)
-                   for u in (-x, width - x) for v in (-y, height - y)]  # fmt: skip
-        across, down = zip(*corners, strict=True)
-        new_width = math.ceil(max(across)) - math.floor(min(across))
-        new_height = math.ceil(max(down)) - math.floor(min(down))
-        shift_x, shift_y = new_width / 2, new_height / 2
-        x, y = width / 2, height / 2
-    # From a new pixel back to an old one: the inverse turn.
-    matrix = np.array([[cos, -sin, x], [sin, cos, y]])
-    matrix[:, 2] -= matrix[:, :2] @ [shift_x, shift_y]
-    return warp(array, matrix, (new_height, new_width), interpolation, fill)
+    return _kind("rotate", img).rotate(img, angle, interpolation, expand, center, fill)
 
 
 def affine(
@@ -337,60 +165,19 @@ def affine(
     interpolation: str = "nearest",
     fill: Any = 0,
     center: Sequence[float] | None = None,
-) -> np.ndarray:
+) -> Any:
     """Turn clockwise by `angle` degrees, scale, shear by degrees and move by (x, y) pixels."""
-    array = as_image(img, "affine")
-    if scale <= 0:
-        raise InvalidArgument(f"[affine] scale must be positive. Received: {scale}")
-    height, width = array.shape[:2]
-    x, y = (width / 2, height / 2) if center is None else center
-    tilt_x, tilt_y = (shear, 0.0) if isinstance(shear, numbers.Real) else (*shear, 0.0)[:2]  # type: ignore
-    turn, sx, sy = (math.radians(float(d)) for d in (angle, tilt_x, tilt_y))
-    a = math.cos(turn - sy) / math.cos(sy)
-    b = -math.cos(turn - sy) * math.tan(sx) / math.cos(sy) - math.sin(turn)
-    c = math.sin(turn - sy) / math.cos(sy)
-    d = -math.sin(turn - sy) * math.tan(sx) / math.cos(sy) + math.cos(turn)
-    inverse = np.array([[d, -b], [-c, a]]) / scale  # the forward matrix has determinant 1
-    matrix = np.concatenate([inverse, np.array([[x], [y]])], 1)
-    matrix[:, 2] -= inverse @ [x + translate[0], y + translate[1]]
-    return warp(array, matrix, (height, width), interpolation, fill)
+    kind = _kind("affine", img)
+    return kind.affine(img, angle, translate, scale, shear, interpolation, fill, center)
 
 
-def warp(
-    array: np.ndarray, matrix: np.ndarray, size: tuple[int, int], interpolation: str, fill: Any
-) -> np.ndarray:
-    """The image whose pixel (x, y) is the old one's at `matrix @ (x, y, 1)`; pixel centres."""
-    if interpolation not in ("nearest", "bilinear"):
-        raise InvalidArgument(
-            f"interpolation must be 'nearest' or 'bilinear'. Received: {interpolation!r}"
-        )
-    height, width = size
-    down, across = np.meshgrid(np.arange(height) + 0.5, np.arange(width) + 0.5, indexing="ij")
-    old_x = matrix[0, 0] * across + matrix[0, 1] * down + matrix[0, 2]
-    old_y = matrix[1, 0] * across + matrix[1, 1] * down + matrix[1, 2]
-    inside = (old_x >= 0) & (old_x < array.shape[1]) & (old_y >= 0) & (old_y < array.shape[0])
-    if interpolation == "nearest":
-        found = _pick(array, np.floor(old_y), np.floor(old_x))
-    else:
-        left, top = np.floor(old_x - 0.5), np.floor(old_y - 0.5)
-        u, v = old_x - 0.5 - left, old_y - 0.5 - top
-        if array.ndim == 3:
-            u, v = u[..., None], v[..., None]
-        found = (
-            _pick(array, top, left) * ((1 - u) * (1 - v))
-            + _pick(array, top, left + 1) * (u * (1 - v))
-            + _pick(array, top + 1, left) * ((1 - u) * v)
-            + _pick(array, top + 1, left + 1) * (u * v)
-        )
-    out = np.empty(found.shape, array.dtype)
-    out[...] = np.asarray(fill, array.dtype)
-    out[inside] = _like(found, array)[inside]
-    return out
-
-
-def _pick(array: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """Pixels by position, the border's beyond it."""
-    return array[
-        np.clip(rows, 0, array.shape[0] - 1).astype(int),
-        np.clip(cols, 0, array.shape[1] - 1).astype(int),
-    ]
+def perspective(
+    img: Any,
+    startpoints: Sequence[Sequence[float]],
+    endpoints: Sequence[Sequence[float]],
+    interpolation: str = "nearest",
+    fill: Any = 0,
+) -> Any:
+    """The image bent so that four points [x, y] (the corners, say) go to four others."""
+    kind = _kind("perspective", img)
+    return kind.perspective(img, startpoints, endpoints, interpolation, fill)

@@ -98,7 +98,7 @@ class Resize(BaseTransform):
         self.size = size
         self.interpolation = interpolation
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         return F.resize(image, self.size, self.interpolation)
 
 
@@ -109,7 +109,7 @@ class CenterCrop(BaseTransform):
         super().__init__(keys)
         self.size = F.pair(size)
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         return F.center_crop(image, self.size)
 
 
@@ -132,7 +132,7 @@ class RandomCrop(BaseTransform):
         self.fill = fill
         self.padding_mode = padding_mode
 
-    def _padded(self, image: Any) -> np.ndarray:
+    def _padded(self, image: Any) -> Any:
         if self.padding is not None:
             image = F.pad(image, self.padding, self.fill, self.padding_mode)
         if self.pad_if_needed:
@@ -141,7 +141,7 @@ class RandomCrop(BaseTransform):
                 image = F.pad(image, (need_width - width, 0), self.fill, self.padding_mode)
             if height < need_height:
                 image = F.pad(image, (0, need_height - height), self.fill, self.padding_mode)
-        return F.as_image(image, "RandomCrop")
+        return image
 
     def _get_params(self, inputs: Any) -> tuple[int, int]:
         (height, width), (need_height, need_width) = F.size_of(self._padded(inputs)), self.size
@@ -154,7 +154,7 @@ class RandomCrop(BaseTransform):
             return 0, 0
         return random.randint(0, height - need_height), random.randint(0, width - need_width)
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         top, left = self.params
         return F.crop(self._padded(image), top, left, *self.size)
 
@@ -190,7 +190,7 @@ class RandomResizedCrop(BaseTransform):
         h, w = min(height, round(width / ratio)), min(width, round(height * ratio))
         return (height - h) // 2, (width - w) // 2, h, w
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         return F.resize(F.crop(image, *self.params), self.size, self.interpolation)
 
 
@@ -274,7 +274,7 @@ class Pad(BaseTransform):
         self.fill = fill
         self.padding_mode = padding_mode
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         return F.pad(image, self.padding, self.fill, self.padding_mode)
 
 
@@ -285,7 +285,7 @@ class Grayscale(BaseTransform):
         super().__init__(keys)
         self.num_output_channels = num_output_channels
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         return F.to_grayscale(image, self.num_output_channels)
 
 
@@ -449,7 +449,7 @@ class RandomRotation(BaseTransform):
     def _get_params(self, inputs: Any) -> float:
         return random.uniform(*self.degrees)
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         return F.rotate(image, self.params, self.interpolation, self.expand, self.center, self.fill)
 
 
@@ -494,11 +494,64 @@ class RandomAffine(BaseTransform):
                 shear[1] = random.uniform(*self.shear[2:])
         return angle, move, scale, shear
 
-    def _apply_image(self, image: Any) -> np.ndarray:
+    def _apply_image(self, image: Any) -> Any:
         angle, move, scale, shear = self.params
         return F.affine(
             image, angle, move, scale, shear, self.interpolation, self.fill, self.center
         )
+
+
+class RandomPerspective(BaseTransform):
+    """Seen from another side, with probability `prob`: the corners move inwards at random.
+
+    `distortion_scale`, 0 to 1, is how far they may go on the way to the middle.
+    """
+
+    def __init__(
+        self,
+        prob: float = 0.5,
+        distortion_scale: float = 0.5,
+        interpolation: str = "nearest",
+        fill: Any = 0,
+        keys: Sequence[str] | None = None,
+    ):
+        super().__init__(keys)
+        for name, value in (("prob", prob), ("distortion_scale", distortion_scale)):
+            if not 0 <= value <= 1:
+                raise InvalidArgument(
+                    f"[RandomPerspective] {name} must lie between 0 and 1. Received: {value}"
+                )
+        self.prob = prob
+        self.distortion_scale = distortion_scale
+        self.interpolation = interpolation
+        self.fill = fill
+
+    def get_params(
+        self, width: int, height: int, distortion_scale: float
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """The corners, and where they go."""
+        far_x = int(distortion_scale * (width // 2)) + 1
+        far_y = int(distortion_scale * (height // 2)) + 1
+        left, right = (0, far_x), (width - far_x, width)
+        top, bottom = (0, far_y), (height - far_y, height)
+        ends = [
+            [int(random.uniform(*across)), int(random.uniform(*down))]
+            for across, down in ((left, top), (right, top), (right, bottom), (left, bottom))
+        ]
+        starts = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
+        return starts, ends
+
+    def _get_params(self, inputs: Any) -> Any:
+        if random.random() >= self.prob:
+            return None
+        height, width = F.size_of(inputs)
+        return self.get_params(width, height, self.distortion_scale)
+
+    def _apply_image(self, image: Any) -> Any:
+        if self.params is None:
+            return image
+        starts, ends = self.params
+        return F.perspective(image, starts, ends, self.interpolation, self.fill)
 
 
 def _degrees(owner: str, value: Range) -> tuple[float, ...]:
