@@ -135,7 +135,7 @@ class ESC50(AudioClassificationDataset):
     `archive`: the path of the folder ESC-50-master, or of the zip file with it.
     """
 
-    label_list: ClassVar[list[str]] = _SOUNDS.split("|")
+    label_list: ClassVar[list[str]] = [*_SOUNDS.split("|")]
 
     def __init__(
         self, mode: str = "train", split: int = 1, feat_type: str = "raw", archive: Any = None,

@@ -7,7 +7,8 @@ from typing import Any
 
 import bireme as paddle
 from bireme.audio.windows import get_window
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import InvalidArgument, not_a_tensor
+from bireme.core.keywords import accept as _accept
 from bireme.core.tensor import Tensor
 
 __all__ = [
@@ -22,8 +23,14 @@ _LOG_FROM_MEL = _LOG_FROM_HZ / _HZ_PER_MEL
 _LOG_STEP = math.log(6.4) / 27.0
 
 
+def _check_number(function: str, argument: str, given: Any) -> None:
+    if not isinstance(given, Tensor | int | float):
+        raise not_a_tensor(function, argument, given)
+
+
 def hz_to_mel(freq: Any, htk: bool = False) -> Any:
     """Frequencies in mel: Slaney's scale, or HTK's."""
+    _check_number("hz_to_mel", "freq", freq)
     if isinstance(freq, Tensor):
         if htk:
             return 2595.0 * paddle.log10(1.0 + freq / 700.0)
@@ -38,6 +45,7 @@ def hz_to_mel(freq: Any, htk: bool = False) -> Any:
 
 def mel_to_hz(mel: Any, htk: bool = False) -> Any:
     """Mels as frequencies, the inverse of `hz_to_mel`."""
+    _check_number("mel_to_hz", "mel", mel)
     if htk:
         return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
     if isinstance(mel, Tensor):
@@ -111,3 +119,6 @@ def create_dct(
         return found * 2.0
     first = paddle.where(k == 0, 1.0 / math.sqrt(2.0), 1.0).astype(dtype)
     return found * first * math.sqrt(2.0 / n_mels)
+
+
+globals().update(_accept("audio.functional", {name: globals()[name] for name in __all__}))

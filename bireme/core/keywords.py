@@ -237,7 +237,7 @@ def _explained(
 
 
 _TENSOR_ATTRIBUTES = frozenset(
-    ("_value", "_node", "aval", "dtype", "ndim", "shape", "size", "numpy")
+    ("_array", "_value", "_node", "aval", "dtype", "ndim", "shape", "size", "numpy")
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.core.keywords import accept as _accept
 from bireme.geometric import segment_max, segment_mean, segment_min, segment_sum
 from bireme.incubate import asp, autograd, nn, optimizer
 from bireme.incubate.operators import (
@@ -21,3 +22,6 @@ __all__ = [
     "segment_max", "segment_mean", "segment_min", "segment_sum", "softmax_mask_fuse",
     "softmax_mask_fuse_upper_triangle",
 ]  # fmt: skip
+
+_functions = [n for n in __all__ if n.startswith(("graph_", "identity_", "segment_", "softmax_"))]
+globals().update(_accept("incubate", {name: globals()[name] for name in _functions}))

@@ -5,6 +5,7 @@ They are compositions: the compiler fuses what Paddle wrote by hand.
 
 from __future__ import annotations
 
+from bireme.core.keywords import accept as _accept
 from bireme.incubate.nn.functional.decoding import (
     blha_get_max_len,
     int_bincount,
@@ -41,3 +42,5 @@ __all__ = [
     "fused_rotary_position_embedding", "int_bincount", "masked_multihead_attention", "swiglu",
     "variable_length_memory_efficient_attention",
 ]  # fmt: skip
+
+globals().update(_accept("incubate.nn.functional", {name: globals()[name] for name in __all__}))

@@ -47,7 +47,7 @@ def fused_dropout_add(
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """dropout(x) + y."""
-    return F.dropout(x, p, training=training, mode=mode) + y
+    return paddle.add(F.dropout(x, p, training=training, mode=mode), y)
 
 
 def fused_bias_dropout_residual_layer_norm(
