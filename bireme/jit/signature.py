@@ -23,7 +23,7 @@ def spec_types(specs: Sequence[InputSpec], shared: bool) -> list[Aval]:
         shape = []
         for axis, d in enumerate(spec.shape):
             if isinstance(d, str):
-                shape.append(dims.symbol(d))
+                shape.append(dims.parse(d) if "*" in d else dims.symbol(d))
             elif d == -1:
                 shape.append(dims.symbol(_dimension_name(i, axis, shared)))
             else:

@@ -18,7 +18,7 @@ class InputSpec:
     """The shape, dtype and name of an input.
 
     None or -1 stands for a size that may differ from call to call. A string names such a size:
-    inputs that use the same name must agree on it.
+    inputs that use the same name must agree on it. "32*height" promises a multiple of 32.
     """
 
     def __init__(
@@ -89,8 +89,12 @@ def _checked_shape(shape: Any) -> tuple[Dimension, ...]:
         if d is None:
             d = -1
         if isinstance(d, str):
-            if not d.isidentifier():
-                raise InvalidArgument(f"a dimension's name must be an identifier. Received: {d!r}")
+            factor, star, name = d.rpartition("*")
+            if not name.isidentifier() or (star and not (factor.isdecimal() and int(factor) > 0)):
+                raise InvalidArgument(
+                    "a dimension's name must be an identifier, or a multiple of one such as "
+                    f"'32*height'. Received: {d!r}"
+                )
         elif isinstance(d, bool) or not isinstance(d, int | np.integer) or d < -1:
             raise InvalidArgument(
                 "a dimension is a size, None (or -1) for any size, or a name for one. "

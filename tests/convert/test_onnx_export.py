@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import nn
@@ -275,3 +278,44 @@ def test_vision_models(tmp_path, name) -> None:
     size = {"inception_v3": 299, "mobilenet_v3_small": 64, "shufflenet_v2_x0_25": 64}.get(name, 224)
     spec = [InputSpec([None, 3, size, size])]
     check(getattr(models, name)(), spec, [(data(2, 3, size, size),)], tmp_path)
+
+
+def test_sizes_that_are_multiples(tmp_path) -> None:
+    """A U-shaped net adds what was halved and doubled: that needs even sizes, and a promise."""
+
+    def function(x):
+        small = F.avg_pool2d(x, 2)
+        return x + F.interpolate(small, scale_factor=2)
+
+    spec = [InputSpec([None, 2, "2*height", "2*width"])]
+    check(function, spec, [(data(1, 2, 4, 6),), (data(3, 2, 8, 2),)], tmp_path)
+    with pytest.raises(InvalidArgument, match=r"32\*height"):
+        InputSpec([None, "height/2"])
+
+
+STEPS = [
+    lambda x: F.relu(x) + 1, lambda x: x.transpose([0, 2, 1]), lambda x: F.softmax(x, 1),
+    lambda x: x - x.mean(-1, keepdim=True), lambda x: paddle.concat([x, x * 2], 1),
+    lambda x: x[:, 1:] if x.shape[1] > 1 else x, lambda x: paddle.cumsum(x, 2),
+    lambda x: paddle.matmul(x, x.transpose([0, 2, 1])) / 10, lambda x: paddle.flip(x, [1]),
+    lambda x: paddle.sort(x, -1), lambda x: F.gelu(x).abs().sqrt(),
+    lambda x: x.reshape([x.shape[0], -1, 1]).tile([1, 1, 2]), lambda x: paddle.clip(x, -1, 1),
+    lambda x: paddle.where(x > 0, x, paddle.exp(x)), lambda x: F.layer_norm(x, x.shape[-1:]),
+    lambda x: paddle.stack([x.max(1), x.min(1)], 1), lambda x: F.pad(x, [1, 2], data_format="NCL"),
+]  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(0, len(STEPS) - 1), min_size=1, max_size=7),
+    st.sampled_from([13, 17, 20]),
+)
+def test_random_graphs(steps, opset) -> None:
+    def function(x):
+        for s in steps:
+            x = STEPS[s](x)
+        return x
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec = [InputSpec([None, 3, 4])]
+        check(function, spec, [(data(2, 3, 4),), (data(1, 3, 4),)], Path(folder), opset)

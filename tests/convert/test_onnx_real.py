@@ -160,3 +160,30 @@ def test_sentences_of_every_length_from_a_saved_graph(tmp_path) -> None:
         have = saved(*[paddle.to_tensor(g) for g in given])
         have = have[0] if isinstance(have, list) else have
         np.testing.assert_allclose(have.numpy(), want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sizes"),
+    [
+        ("det", [None, 3, "32*height", "32*width"], [(1, 3, 64, 96), (2, 3, 96, 160)]),
+        ("rec", [None, 3, 48, "8*width"], [(1, 3, 48, 160), (2, 3, 48, 320)]),
+    ],
+)
+def test_text_recognition_at_open_sizes_there_and_back(tmp_path, name, shape, sizes) -> None:
+    """Loaded, saved as our graph, and written as ONNX again."""
+    folder = fetched("rapidocr-onnxruntime==1.4.4") / "rapidocr_onnxruntime/models"
+    path = folder / f"ch_PP-OCRv4_{name}_infer.onnx"
+    layer = paddle.onnx.load(path)
+    spec = [paddle.static.InputSpec(shape)]
+    paddle.jit.save(layer, str(tmp_path / "m"), spec)
+    saved = paddle.jit.load(str(tmp_path / "m"))
+    again = paddle.onnx.export(layer, str(tmp_path / "again"), spec)
+    sessions = [
+        onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"])
+        for p in (path, again)
+    ]
+    for size in sizes:
+        x = np.random.default_rng(0).normal(size=size).astype("float32")
+        want, back = (s.run(None, {s.get_inputs()[0].name: x})[0] for s in sessions)
+        np.testing.assert_allclose(saved(paddle.to_tensor(x)).numpy(), want, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(back, want, rtol=1e-3, atol=1e-5)

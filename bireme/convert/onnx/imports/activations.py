@@ -18,6 +18,8 @@ def leaky_relu(n: Any, x: Tensor) -> Tensor:
 
 @onnx_op("PRelu")
 def prelu(n: Any, x: Tensor, slope: Tensor) -> Tensor:
+    if n.opset < 7 and slope.ndim == 1 and x.ndim > 2:
+        slope = slope.reshape([-1, *[1] * (x.ndim - 2)])  # one per channel
     return paddle.where(x < number(0, x), x * slope, x)
 
 
