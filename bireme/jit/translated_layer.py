@@ -19,6 +19,21 @@ class _Part(Layer):
     """Holds the state of what was a sublayer, so that names stay what they were."""
 
 
+def place(layer: Layer, name: str, tensor: Tensor) -> None:
+    """Give `layer` a parameter or buffer that its state dict calls `name`."""
+    *path, last = name.split(".")
+    for part in path:
+        inner = layer._sub_layers.get(part)
+        if inner is None:
+            inner = _Part()
+            layer.add_sublayer(part, inner)
+        layer = inner
+    if isinstance(tensor, Parameter):
+        layer.add_parameter(last, tensor)
+    else:
+        layer.register_buffer(last, tensor)
+
+
 class TranslatedLayer(Layer):
     """A saved model. It infers, and where its training graph was saved, trains further."""
 
@@ -32,22 +47,8 @@ class TranslatedLayer(Layer):
             if name in artifact.trainable:
                 made = Parameter(made._value, artifact.trainable[name], name)
             self._state[name] = made
-            self._place(name, made)
+            place(self, name, made)
         self.eval()
-
-    def _place(self, name: str, tensor: Tensor) -> None:
-        *path, last = name.split(".")
-        layer: Layer = self
-        for part in path:
-            inner = layer._sub_layers.get(part)
-            if inner is None:
-                inner = _Part()
-                layer.add_sublayer(part, inner)
-            layer = inner
-        if isinstance(tensor, Parameter):
-            layer.add_parameter(last, tensor)
-        else:
-            layer.register_buffer(last, tensor)
 
     @property
     def input_names(self) -> list[str]:

