@@ -43,7 +43,7 @@ def export(
         data = exported(layer, input_spec, platforms).serialize()
     except ImportError as e:
         raise MissingPackage(
-            f"StableHLO files need the package 'flatbuffers': pip install flatbuffers ({e})"
+            f"StableHLO files need the package 'flatbuffers': pip install 'bireme[stablehlo]' ({e})"
         ) from None
     target = os.fspath(path).removesuffix(_ENDING) + _ENDING
     with replacing(target) as file:

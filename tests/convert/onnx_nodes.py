@@ -26,9 +26,8 @@ FOLDERS = ("node", "simple", "light", "pytorch-converted", "pytorch-operator")
 
 
 def data_folder() -> Path:
-    import onnx.backend.test as tests
-
-    return Path(tests.__file__).parent / "data"
+    """Where the package keeps its tests (1.23 and later have none)."""
+    return Path(onnx.__file__).parent / "backend" / "test" / "data"
 
 
 def cases(words: tuple[str, ...] = ()) -> list[Path]:
