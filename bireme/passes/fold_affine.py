@@ -93,9 +93,11 @@ def _extended(
     name = call.op.name
     if name not in ("batch_norm", "add", "subtract", "multiply"):
         return None
-    if any(c is not None for c in call.casts) or len(call.outs) != 1:
+    if len(call.outs) != 1:
         return None
     if name == "batch_norm":
+        if any(c is not None for c in call.casts):
+            return None
         chain = _chain_of(node.args[0], chains, uses)
         stats = [None if a is None else _constant(graph, a) for a in node.args[1:]]
         if chain is None or call.attrs["axis"] != _channel_axis(chain.node):
@@ -111,7 +113,7 @@ def _extended(
         return chain
     for mine, other in ((0, 1), (1, 0)):
         chain = _chain_of(node.args[mine], chains, uses)
-        if chain is None or (name == "subtract" and mine == 1):
+        if chain is None or call.casts[mine] is not None or (name == "subtract" and mine == 1):
             continue
         value = _per_channel(_constant(graph, node.args[other]), chain, call.outs[0])
         if value is None:
