@@ -215,7 +215,11 @@ class Program:
         if self._origin is not None:
             value = self._origin.find(name)._value
             if id(value) in self._copied:
-                return self._copied[id(value)]
+                copied = self._copied[id(value)]
+                if copied._name is None:
+                    copied._name = name
+                    self._trace.named[name] = copied  # asked for again, it is found at once
+                return copied
         raise InvalidArgument(f"the program has no variable {name!r}{self._near(name)}")
 
     def _near(self, name: str) -> str:

@@ -48,6 +48,7 @@ class ProgramTrace(CaptureTrace):
         self.vars: dict[str, Variable] = {}
         self.updated: list[Value] = []  # contents that an update has replaced
         self.prefixes: list[tuple[int, str]] = [(0, "/")]  # name_scope by position in the code
+        self.named: dict[str, Tensor] = {}  # results that were asked for by name
         self.own_rules: list[str] = []  # gradients that are not those of ops
         self.lost_rules: list[str] = []  # such gradients of the program that this is a copy of
 
@@ -160,8 +161,13 @@ class ProgramTrace(CaptureTrace):
         var = self.vars.get(name)
         if var is not None:
             return var.tensor._value
+        known = self.named.get(name)
+        if known is not None and known._name == name:
+            return known._value
+        # Looking through the garbage collector is slow; what was found is kept.
         for tensor in _holders(self.values) if self.values else ():
             if tensor._name == name and self.slot_of(tensor._value) is not None:
+                self.named[name] = tensor
                 return tensor._value
         return None
 
