@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,15 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.io.unpickle.machine import ArrayShell, Damaged, Known, Machine, TypeShell
 
+# What NumPy writes: a kind and a size. It understands much more, some of it with warnings.
+_PLAIN_TYPE = re.compile(r"[|<>=]?[biufcSU]\d{1,6}")
+
 
 def _element_type(machine: Machine, args: tuple[Any, ...]) -> TypeShell:
     spec = args[0]
     if isinstance(spec, Known) and spec.name.startswith("ml_dtypes."):
         return TypeShell(dt.as_dtype(spec.name.partition(".")[2]).numpy)
-    if not isinstance(spec, str) or len(spec) > 32:
+    if not isinstance(spec, str) or not _PLAIN_TYPE.fullmatch(spec):
         raise machine.refuse("an unusual array type")
     dtype = np.dtype(spec)
     if dtype.kind not in "biufcSU" or dtype.hasobject or dtype.fields or dtype.subdtype:
