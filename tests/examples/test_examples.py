@@ -60,7 +60,7 @@ def code_blocks(path):
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.S | re.M)
 
 
-@pytest.mark.parametrize("page", ["docs/quickstart.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/inference.md", "README.md"])
 def test_pages_run(page, tmp_path):
     blocks = code_blocks(ROOT / page)
     assert blocks
