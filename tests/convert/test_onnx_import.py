@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.convert.onnx import OnnxError, interpreter
@@ -418,3 +422,14 @@ def test_there_and_back(tmp_path) -> None:
         np.testing.assert_allclose(
             layer(paddle.to_tensor(x)).numpy(), function(paddle.to_tensor(x)).numpy()
         )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_files_raise_our_errors(draw) -> None:
+    whole = bytearray(mlp().SerializeToString())
+    for _ in range(draw.draw(st.integers(1, 3))):
+        at = draw.draw(st.integers(0, len(whole) - 1))
+        whole[at] = draw.draw(st.integers(0, 255))
+    with contextlib.suppress(BiremeError):
+        paddle.onnx.load(bytes(whole))(paddle.to_tensor(data(2, 4))).numpy()

@@ -89,10 +89,22 @@ def _checked(proto: Any, folder: str | None) -> Model:
             "Convert it with onnx.version_converter, or export it again for opset 17"
         )
     functions = {(_plain(f.domain), f.name): f for f in proto.functions}
-    count = sum(1 for _ in all_nodes(proto.graph))
-    if count > MAX_NODES:
-        raise OnnxError(f"the model has {count} nodes, more than {MAX_NODES}")
+    nodes = [*all_nodes(proto.graph), *[n for f in proto.functions for n in f.node]]
+    if len(nodes) > MAX_NODES:
+        raise OnnxError(f"the model has {len(nodes)} nodes, more than {MAX_NODES}")
+    for node in nodes:
+        _check_names(node.name, node.op_type, node.domain, *node.input, *node.output)
+        _check_names(*[a.name for a in node.attribute])
+    graph = proto.graph
+    _check_names(*[v.name for v in (*graph.initializer, *graph.input, *graph.output)])
     return Model(proto.graph, opsets, functions, folder)
+
+
+def _check_names(*names: Any) -> None:
+    """Bytes that are no text come as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise OnnxError(f"the model is damaged: the name {name!r} is not valid text")
 
 
 def _plain(domain: str) -> str:
