@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, tree
-from bireme.core.aval import Aval
+from bireme.core import autograd, dims, states, tree
+from bireme.core.aval import Aval, aval
+from bireme.core.dtype import float64, int64
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.graph import Graph, Number
 from bireme.core.graph_op import GraphOp
@@ -48,6 +49,28 @@ def _detach(xp: Any, x: Any) -> Any:
     return x
 
 
+@op(name="dimension", inputs=(), differentiable=False, infer=lambda size: aval((), int64))
+def _dimension(xp: Any, size: Any = 0) -> Any:
+    """An open size as a number to compute with; a run knows it."""
+    return xp.asarray(size, np.int64)
+
+
+def dimension(size: Any) -> Tensor:
+    """A symbolic dimension as a 0-d tensor."""
+    return _dimension(size)
+
+
+def _without_dims(result: Any) -> Any:
+    """A function's result with tensors in place of open sizes."""
+    if isinstance(result, list) and type(result) is not list:  # a tensor's shape
+        result = list(result)
+    if type(result) in (list, tuple):
+        return type(result)([_without_dims(r) for r in result])
+    if type(result) is dict:
+        return {k: _without_dims(v) for k, v in result.items()}
+    return dimension(result) if dims.is_dim_expression(result) else result
+
+
 def detach_call(t: Aval) -> Call:
     """The Call that cuts a value of this type off from its gradient."""
     return call_with(_detach.op, (t,), (-1,), {}, (None,))
@@ -69,8 +92,8 @@ class CaptureTrace(Trace):
     """A trace that becomes a graph instead of being run."""
 
     __slots__ = (
-        "_tape", "born", "borrowed", "checks", "enforces", "generators", "guards", "label", "names",
-        "owners", "slots", "spans", "written",
+        "_tape", "born", "borrowed", "checks", "enforces", "generators", "grads", "guards", "label",
+        "live", "names", "owners", "slots", "spans", "written",
     )  # fmt: skip
 
     def __init__(self, label: str, names: Sequence[str], tape: bool, amp: Any):
@@ -85,6 +108,9 @@ class CaptureTrace(Trace):
         self.born: dict[int, Value] = {}  # made from data during the capture
         self.guards: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
         self.checks: list[tuple[Tensor, Exception]] = []  # what must hold in every call, or else
+        self.live: list[tuple[Tensor, Callable[[], float]]] = []  # numbers read in every call
+        # The .grad of what was met, and whether it was zeros that nobody had read.
+        self.grads: dict[int, tuple[weakref.ref[Tensor], Tensor | None, bool]] = {}
         self.enforces = False  # whether someone looks at the checks
         self.code: list[int] = []
         super().__init__(tape, amp)
@@ -132,6 +158,14 @@ class CaptureTrace(Trace):
         """`value` from outside enters, passed as `tensor` if that could be seen."""
         if tensor is not None:
             self.owners[id(value)] = weakref.ref(tensor)
+            self.watch_grad(tensor)
+            _part_aliases(tensor)
+
+    def watch_grad(self, tensor: Tensor) -> None:
+        """Remember the gradient that a tensor has before a backward inside changes it."""
+        known = self.grads.get(id(tensor))
+        if known is None or known[0]() is not tensor:
+            self.grads[id(tensor)] = (weakref.ref(tensor), tensor._grad, tensor._grad_is_zero)
 
     def made(self, value: Value) -> None:
         self.born[id(value)] = value
@@ -231,6 +265,9 @@ class CaptureTrace(Trace):
         """Give outer tensors their contents back, as if nothing had been recorded."""
         for value, trace, slot in self.borrowed:
             value.trace, value.slot = trace, slot
+        for ref, grad, is_zero in self.grads.values():
+            if (tensor := ref()) is not None:
+                tensor._grad, tensor._grad_is_zero = grad, is_zero
         for w in self.written.values():
             tensor = w.tensor()
             w.value.__class__ = w.was
@@ -248,6 +285,31 @@ def recording_into(trace: CaptureTrace) -> Iterator[None]:
     finally:
         state.trace = outer
         trace.restore()
+
+
+def _part_aliases(tensor: Tensor) -> None:
+    """Give tensors that share contents with this one (detach()) Values of their own. A capture
+    tells inputs apart by their Values, and only one of the two may carry the gradient."""
+    value = tensor._value
+    link = tensor._view
+    root = tensor if link is None else link[0]()
+    if root is None or value.buf is None:
+        return
+    for other in [root, *[r() for r in root._views or ()]]:
+        if other is not None and other is not tensor and other._value is value:
+            other._value = Value(value.aval, None, 0, value.buf)
+
+
+@states.each_run.register
+def _each_run(into: CaptureTrace, name: str, read: Callable[[], float]) -> Any:
+    while isinstance(getattr(into, "parent", None), CaptureTrace):
+        into = into.parent  # type: ignore[attr-defined]
+    for tensor, known in into.live:
+        if known == read:
+            return tensor
+    made = Tensor(Value(aval((), float64), None, 0, np.array(read())), None)
+    into.live.append((made, read))
+    return made
 
 
 def _passed(value: Value) -> Tensor | None:
@@ -293,6 +355,16 @@ class Write:
 
 
 @dataclass
+class GradEffect:
+    """What a backward inside the function does to a tensor's `.grad`."""
+
+    target: Tensor | int  # a captured tensor, or the number of an argument
+    output: int | None  # the new gradient, None if it was cleared
+    is_zero: bool
+    before: int | None  # which of `Captured.outer` stands for the gradient that was there
+
+
+@dataclass
 class Captured:
     """A function as a graph op, with all that a call needs besides its arguments.
 
@@ -310,6 +382,8 @@ class Captured:
     needs: list[bool]  # per input of the op: did it need a gradient at capture?
     guards: list[tuple[weakref.ref[Tensor], Value]]  # what Python looked at: it must be there still
     checks: list[tuple[int, Exception]]  # outputs that must be true
+    live: list[tuple[Tensor, Callable[[], float]]]  # inputs that are read anew before each call
+    grads: list[GradEffect]
 
     @property
     def graph(self) -> Graph:
@@ -339,8 +413,10 @@ def capture(
         if need:
             tensor.stop_gradient = False
     trace.enforces = True
+    for tensor in (known or {}).values():
+        trace.watch_grad(tensor)
     with recording_into(trace):
-        result = function(arguments)
+        result = _without_dims(function(arguments))
         outs, structure = tree.flatten(result)
         del result
         tree.check_plain(structure, f"the result of {label}")
@@ -369,7 +445,10 @@ class _Finisher:
         trace, outs = self.trace, self.outs
         writes = self._writes()
         checked = [ok for ok, _ in trace.checks]
-        forward_outputs = [self._slot(t) for t in (*outs, *[w[1] for w in writes], *checked)]
+        effects = self._grad_effects()
+        grads = [t._grad for t, _, _ in effects if t._grad is not None]
+        results = (*outs, *[w[1] for w in writes], *checked, *grads)
+        forward_outputs = [self._slot(t) for t in results]
         end = len(trace.code)
         owners = self._owners()
         edges = [owners[i]._node if i in owners else None for i in range(len(trace.leaves))]
@@ -379,7 +458,7 @@ class _Finisher:
                 edges[-1 - slot] = w.node
         roots = [_differentiable(t._node) for t in outs]
         roots += [None if t._node is w.node else _differentiable(t._node) for w, t in writes]
-        roots += [None] * len(checked)
+        roots += [None] * len([*checked, *grads])
         tracked = [node is not None for node in roots]
         n_leaves = len(trace.leaves)
         pulled, again = self._pull_back(roots, edges, forward_outputs, end)
@@ -421,7 +500,27 @@ class _Finisher:
             [edges[i] is not None for i in split.given],
             self._guards(),
             [(n + len(writes) + i, error) for i, (_, error) in enumerate(trace.checks)],
+            trace.live,
+            self._described(effects, outer, n + len(writes) + len(checked)),
         )
+
+    def _grad_effects(self) -> list[tuple[Tensor, Tensor | None, bool]]:
+        """Tensors whose gradient is another one now, with what it was."""
+        met = [(ref(), grad, is_zero) for ref, grad, is_zero in self.trace.grads.values()]
+        changed = [(t, g, z) for t, g, z in met if t is not None and t._grad is not g]
+        return changed + [(t, None, False) for t in self.arguments if t._grad is not None]
+
+    def _described(self, effects: list[Any], outer: list[Tensor], first: int) -> list[GradEffect]:
+        by_id = {id(t): i for i, t in enumerate(self.arguments)}
+        made = []
+        for tensor, before, _ in effects:
+            at = next((i for i, t in enumerate(outer) if t is before), None)
+            output = None
+            if tensor._grad is not None:
+                output, first = first, first + 1
+            target = by_id.get(id(tensor), tensor)
+            made.append(GradEffect(target, output, tensor._grad_is_zero, at))
+        return made
 
     def _writes(self) -> list[tuple[Written, Tensor]]:
         """Outer tensors with new contents. A tensor that the function made itself from data (a

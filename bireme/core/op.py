@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
+from bireme.core import dims, jax_door
 from bireme.core.aval import FLOAT, INT, Aval, NumberType, aval, aval_of
 from bireme.core.dtype import DType
 from bireme.core.errors import (
@@ -470,6 +470,10 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
         return tuple([i if i.__class__ in TENSOR_TYPES else _lift(op, index, i, x) for i in x])
     from bireme.core.tensor import Tensor, constant
 
+    if dims.is_dim_expression(x):
+        from bireme.core.capture import dimension
+
+        return dimension(x)
     if isinstance(x, Tensor):  # a user's subclass
         TENSOR_TYPES.add(type(x))
         return x

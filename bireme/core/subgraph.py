@@ -136,6 +136,9 @@ class BodyTrace(CaptureTrace):
             around = getattr(around, "parent", None)
         return False
 
+    def watch_grad(self, tensor: Tensor) -> None:
+        getattr(self.parent, "watch_grad", _nothing)(tensor)
+
     def met(self, value: Value, tensor: Tensor | None) -> None:
         self.operands[id(value)] = Tensor(value, None) if tensor is None else tensor
 
@@ -186,6 +189,10 @@ class BodyTrace(CaptureTrace):
             ref: Any = place[id(o)] if isinstance(o, Value) else builder.ref(o)
             graph.outputs.append(ref)
         return Body(graph)
+
+
+def _nothing(tensor: Tensor) -> None:
+    """For a recorder that keeps no gradients."""
 
 
 def _decode(data: Any) -> Body:

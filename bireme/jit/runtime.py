@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bireme.core import dims
+from bireme.core.capture import dimension
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.op import TENSOR_TYPES
 from bireme.jit.convert import call
@@ -238,6 +240,28 @@ def choose(test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
     return control_record.branch(test, then, other)
 
 
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow,
+}  # fmt: skip
+
+
+def arithmetic(kind: str, left: Any, right: Any) -> Any:
+    """`left op right`. An open size stays one among integers and is a tensor among others."""
+    operate = _ARITHMETIC[kind]
+    if dims.is_dim_expression(left) or dims.is_dim_expression(right):
+        sizes = [x.__class__ is int or dims.is_dim_expression(x) for x in (left, right)]
+        if not all(sizes) or kind == "Div" or (kind == "Pow" and right.__class__ is not int):
+            left, right = [
+                dimension(x) if dims.is_dim_expression(x) else x for x in (left, right)
+            ]  # fmt: skip
+            if kind in ("Div", "Pow") and left.__class__ in TENSOR_TYPES and right.__class__ in (
+                int, float,
+            ):  # fmt: skip
+                left = cast(left, "float32")
+    return operate(left, right)
+
+
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
     "Eq": operator.eq, "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
@@ -270,6 +294,6 @@ def check(test: Any, message: Callable[[], Any]) -> None:
 
 
 __all__ = [
-    "UNDEFINED", "and_", "call", "check", "choose", "compare", "get", "not_", "or_", "run_for",
-    "run_if", "run_while",
+    "UNDEFINED", "and_", "arithmetic", "call", "check", "choose", "compare", "get", "not_", "or_",
+    "run_for", "run_if", "run_while",
 ]  # fmt: skip

@@ -9,18 +9,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from bireme.core import dims, tree, views
-from bireme.core.autograd import Node, Output
+from bireme.core.autograd import Node, Output, Overwritten
 from bireme.core.aval import Aval
-from bireme.core.capture import Captured, capture, is_capturing
-from bireme.core.errors import BiremeError, CaptureError, InvalidArgument, ShapeMismatch
+from bireme.core.capture import Captured, GradEffect, capture, is_capturing
+from bireme.core.errors import CaptureError, InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
-from bireme.core.trace import record, state
+from bireme.core.trace import Value, record, state
 from bireme.jit.convert import converted_layers
 from bireme.jit.runtime import call as rewritten
 from bireme.jit.signature import LayerState, argument_names, fits, layers_of, spec_types
 from bireme.static.input_spec import InputSpec
 
+_MAX_VARIANTS = 8  # graphs for one signature, before it runs eagerly
 _EAGER = object()  # in place of a captured graph: this signature runs as plain Python
 
 
@@ -58,6 +61,7 @@ class StaticFunction:
         self._sizes = "closed" if input_spec is None else "open"
         self._full_graph = full_graph
         self._entries: dict[Any, Any] = {}
+        self._variants: dict[Any, list[CapturedCall]] = {}
         self._layers: LayerState | None = None
         self._declared: dict[Any, tuple[Aval, ...]] = {}
         self._bound: weakref.WeakKeyDictionary[Any, StaticFunction] = weakref.WeakKeyDictionary()
@@ -110,10 +114,34 @@ class StaticFunction:
         except TypeError:
             return self._run_eagerly(_unhashable(structure), args, kwargs)
         if entry is None or (entry is not _EAGER and not entry.is_current()):
-            entry = self._capture(types, rest)
+            entry = self._other(types, rest) or self._capture(types, rest)
         if entry is _EAGER:
             return self._function(*args, **kwargs)
         return entry(tensors)
+
+    def _other(self, types: tuple[Aval, ...], rest: Any) -> Any:
+        """An earlier graph of this signature that fits again; None if there is none.
+
+        What a graph depends on besides its arguments (see `CapturedCall.is_current`) may go back
+        and forth: gradients that are there or not, a tensor whose value Python looked at.
+        """
+        key = (self._declare(types), rest)
+        known = self._variants.setdefault(key, [])
+        for entry in known:
+            if entry.is_current():
+                self._entries[key] = entry
+                return entry
+        if len(known) < _MAX_VARIANTS:
+            return None
+        reason = (
+            f"it was captured {len(known)} times for the same arguments, each time with other "
+            "values of the outer tensors that Python looks at (in an if, item() or int())"
+        )
+        if self._full_graph:
+            raise CaptureError(f"{self.label} cannot be captured: {reason}")
+        warnings.warn(f"{self.label} runs eagerly: {reason}", CaptureWarning, stacklevel=3)
+        self._entries[key] = _EAGER
+        return _EAGER
 
     def _discover(self) -> LayerState:
         if self._layer is not None:
@@ -122,6 +150,7 @@ class StaticFunction:
             layers = layers_of(self._function)
         self._layers = LayerState(layers)
         self._entries.clear()
+        self._variants.clear()
         return self._layers
 
     def _declare(self, types: tuple[Aval, ...]) -> tuple[Aval, ...]:
@@ -148,16 +177,27 @@ class StaticFunction:
             try:
                 entry = self._capture_as(declared, rest)
             except CaptureError as e:
-                if self._full_graph:
+                entry = None
+                if declared != types:
+                    with contextlib.suppress(CaptureError):
+                        entry = self._capture_as(types, rest)
+                if entry is not None:
+                    self._sizes = "shared"
+                    self._close_sizes(e)
+                    declared = types
+                elif self._full_graph:
                     raise
-                warnings.warn(f"{self.label} runs eagerly: {e}", CaptureWarning, stacklevel=3)
-                entry = _EAGER
+                else:
+                    warnings.warn(f"{self.label} runs eagerly: {e}", CaptureWarning, stacklevel=3)
+                    entry = _EAGER
             except Exception as e:
-                if declared == types or not (isinstance(e, BiremeError) or _is_inconclusive(e)):
+                if declared == types:
                     raise
                 self._close_sizes(e)
                 continue
             self._entries[declared, rest] = entry
+            if entry is not _EAGER:
+                self._variants.setdefault((declared, rest), []).append(entry)
             return entry
 
     def _close_sizes(self, reason: Exception) -> None:
@@ -221,10 +261,6 @@ def tree_specs(specs: Any) -> list[InputSpec]:
     return []
 
 
-def _is_inconclusive(error: Exception) -> bool:
-    return type(error).__name__ == "InconclusiveDimensionOperation"
-
-
 def _unhashable(structure: Any) -> str:
     found: list[str] = []
 
@@ -261,13 +297,28 @@ class CapturedCall:
         outer = self.outer
         return (
             [t._value.aval for t in outer] == self.outer_types
+            and self._same_grads()
             and all(_holds(ref(), value) for ref, value in self.captured.guards)
             and (not state.trace.tape or [t._node is not None for t in outer] == self.outer_needs)
         )  # fmt: skip
 
+    def _same_grads(self) -> bool:
+        """Whether gradients that are added to are there, and those that were not are not."""
+        return all(
+            (e.target._grad is None) == (e.before is None)
+            for e in self.captured.grads
+            if isinstance(e.target, Tensor) and e.output is not None
+        )
+
     def __call__(self, arguments: list[Tensor]) -> Any:
         captured = self.captured
-        tensors = arguments + self.outer
+        for tensor, read in captured.live:
+            tensor._value = Value(tensor._value.aval, None, 0, np.array(read()))
+        outer = self.outer
+        for effect in captured.grads:
+            if effect.before is not None:
+                outer[effect.before] = effect.target._grad  # type: ignore[union-attr]
+        tensors = arguments + outer
         values = tuple([t._value for t in tensors])
         call = self.op.call_for(tuple([v.aval for v in values]))
         if captured.generators:
@@ -290,6 +341,12 @@ class CapturedCall:
                 views.assign(target, made, "to_static")
             else:
                 target._put(outs[write.output])
+        if node is not None:
+            for kept in node.saved or ():
+                if kept.__class__ is Overwritten:  # by the function itself, which knows what it did
+                    kept.__class__ = Value
+        for effect in captured.grads:
+            self._put_grad(effect, arguments, outs)
         for output, error in captured.checks:
             if not Tensor(outs[output], None):
                 raise error
@@ -298,6 +355,15 @@ class CapturedCall:
             for i, tracked in enumerate(captured.tracked)
         ]
         return tree.unflatten(captured.structure, results)
+
+    @staticmethod
+    def _put_grad(effect: GradEffect, arguments: list[Tensor], outs: list[Value]) -> None:
+        given = isinstance(effect.target, int)
+        target: Any = arguments[effect.target] if given else effect.target  # type: ignore[index]
+        new = None if effect.output is None else Tensor(outs[effect.output], None)
+        if given and new is not None and target._grad is not None:
+            new = target._grad + new
+        target._grad, target._grad_is_zero = new, effect.is_zero
 
 
 def capture_with_specs(

@@ -25,6 +25,10 @@ _MUTATORS = frozenset(
 _FRAME = frozenset(("super", "locals", "globals", "vars", "dir", "eval", "exec"))
 
 
+# Where an open size on the left meets a tensor, its own operator would not know what to do.
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+
+
 class Scope:
     """The variables of one function."""
 
@@ -291,6 +295,13 @@ class Rewriter(ast.NodeTransformer):
         (made,) = parse(f"{PREFIX}.{function}()", at)
         made.value.args = arguments  # type: ignore[attr-defined]
         return made.value  # type: ignore[attr-defined]
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, _ARITHMETIC):
+            return node
+        kind = ast.copy_location(ast.Constant(type(node.op).__name__), node)
+        return self._call("arithmetic", [kind, node.left, node.right], node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         if contains(node, (ast.NamedExpr, ast.Await, ast.Yield)):

@@ -368,10 +368,14 @@ def branch(
 
 def write(tensor: Tensor, new: Tensor) -> None:
     """Give an outer tensor the contents that a graph branch or loop left in it."""
+    old = tensor._value
+    kind = old.__class__
     if new._node is None:
         tensor._put(new._value)
     else:
         views.assign(tensor, new, "control flow")
+    # The op itself took the old contents and may use them for its gradient.
+    old.__class__ = kind
 
 
 def same(x: Tensor) -> Tensor:

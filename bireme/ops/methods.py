@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core import dims, views
 from bireme.core import dtype as dt
-from bireme.core import views
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
 from bireme.core.keywords import accept
 from bireme.core.op import OPS, TENSOR_TYPES, Op, invoke
@@ -79,6 +79,8 @@ def _invoke_operator(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) ->
     """`invoke`, leaving operands that are no numbers to their own reflected operator."""
     for x in inputs:
         if x.__class__ not in TENSOR_TYPES and not isinstance(x, _OPERANDS):
+            if dims.is_dim_expression(x):
+                continue
             return NotImplemented
     return invoke(op, inputs, attrs)
 

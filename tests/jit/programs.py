@@ -410,7 +410,7 @@ def for_enumerate(x):
 
 
 @program((GRID, GRID + 1))
-def for_zip(x, y):  # noqa: B905
+def for_zip(x, y):
     total = paddle.zeros([3])
     for a, b in zip(x, y):  # noqa: B905
         total = total + a * b
