@@ -370,7 +370,7 @@ class Tensor:
             array = np.asarray(array).astype(self.dtype.numpy)
         elif not isinstance(value, Tensor):
             array = np.array(array)
-        if states.set_contents(state.trace, self, array):
+        if states.set_contents(self._value.trace, self, array):
             return
         made = Value(self._value.aval, None, 0, array)
         state.trace.made(made)

@@ -53,6 +53,12 @@ def make_plan(
         for v in recorded.vars.values()
         if writing and v.kind == "state" and v.tensor._value is not v.leaf
     }
+    lost = [name for name, slot in writes.items() if slot is None]
+    if lost:
+        raise InvalidArgument(
+            f"variable {lost[0]!r} got new contents outside of this program. Change it inside "
+            "program_guard(program), or set its contents in the scope"
+        )
     whole = recorded.graph([])
     effects = [r for n in whole.nodes if writing and n.call.op.name in EFFECTS for r in n.results]
     whole.outputs = [*slots, *writes.values(), *effects]  # type: ignore[list-item]

@@ -407,7 +407,8 @@ def test_set_value_goes_to_the_scope(programs: Any) -> None:
     paddle.optimizer.SGD(0.1).minimize(y.mean())
     exe = static.Executor()
     exe.run(programs[1])
-    layer.weight.set_value(array(4, 2, seed=5))
+    with static.program_guard(static.Program()):  # whichever program is being written
+        layer.weight.set_value(array(4, 2, seed=5))
     np.testing.assert_array_equal(contents(layer.weight.name), array(4, 2, seed=5))
     exe.run(feed={"x": array(3, 4)})
     assert np.abs(contents(layer.weight.name) - array(4, 2, seed=5)).max() > 0
@@ -533,3 +534,13 @@ def test_branches_and_loops_are_for_testing_too(programs: Any) -> None:
         np.testing.assert_allclose(got[1], want + 2, rtol=1e-6)
     trained = exe.run(feed={"x": array(2, 40) + 1}, fetch_list=[y])[0]
     assert (trained == 0).any()
+
+
+def test_state_that_another_program_changes(programs: Any) -> None:
+    x = static.data("x", [None, 4])
+    layer = paddle.nn.Linear(4, 2)
+    y = layer(x)
+    with static.program_guard(static.Program()):
+        layer.weight._put((layer.weight * 2)._value)
+    with pytest.raises(InvalidArgument, match="outside of this program"):
+        static.Executor().run(feed={"x": array(3, 4)}, fetch_list=[y])
