@@ -7,5 +7,17 @@ from bireme.ops.attention import (
     flash_attn_unpadded,
     scaled_dot_product_attention,
 )
+from bireme.ops.attention_packed import (
+    flash_attn_qkvpacked,
+    flash_attn_varlen_qkvpacked,
+    flashmask_attention,
+)
 
-__all__ = ["flash_attention", "flash_attn_unpadded", "scaled_dot_product_attention"]
+__all__ = [
+    "flash_attention",
+    "flash_attn_qkvpacked",
+    "flash_attn_unpadded",
+    "flash_attn_varlen_qkvpacked",
+    "flashmask_attention",
+    "scaled_dot_product_attention",
+]
