@@ -124,7 +124,7 @@ class Run:
         self.weights = weights
         self.steps = 0
         self.depth = 0
-        self.attributes: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self.attributes = model.attributes
 
     def graph(self, graph: Any, given: dict[str, Any], around: Scope | None = None) -> list[Any]:
         """The results of a graph on these inputs."""
@@ -136,7 +136,7 @@ class Run:
         if around is None:
             values.update(self.weights)
         else:
-            values.update({t.name: self.model.array(t) for t in graph.initializer})
+            values.update(self.model.inner_weights(graph))
         values.update(given)
         for node in graph.node:
             if node.op_type == "Constant" and node.output[0] in values:
@@ -220,7 +220,6 @@ class Run:
         known = self.attributes.get(id(node))
         if known is None:
             made = {a.name: self._attr(a) for a in node.attribute if not a.ref_attr_name}
-            # Holding the node keeps its id from being given to another one.
             self.attributes[id(node)] = node, made
         else:
             made = known[1]
@@ -256,10 +255,12 @@ class Run:
         scope = Scope()
         scope.values.update(dict.fromkeys(body.input))
         scope.values.update(zip(body.input, given, strict=False))
+        outside, self.attributes = self.attributes, {}  # a body may be made for this call only
         defaults = {a.name: self._attr(a) for a in body.attribute_proto}
         inner = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
         for node in body.node:
             self.node(node, scope, {**opsets, **inner}, {**defaults, **attrs})
+        self.attributes = outside
         self.depth -= 1
         return [scope.values.get(o) for o in body.output]  # an optional one may not be made
 

@@ -37,6 +37,19 @@ class Model:
     functions: dict[tuple[str, str], Any]
     folder: str | None
     files: dict[str, np.ndarray] = field(default_factory=dict)
+    # What was decoded, by the id of its node or inner graph. Holding those too keeps an id from
+    # being given to another object.
+    attributes: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    inner: dict[int, tuple[Any, dict[str, np.ndarray]]] = field(default_factory=dict)
+
+    def inner_weights(self, graph: Any) -> dict[str, np.ndarray]:
+        """The initializers of a graph inside a node."""
+        known = self.inner.get(id(graph))
+        if known is None:
+            known = self.inner[id(graph)] = (
+                graph, {t.name: self.array(t) for t in graph.initializer}
+            )  # fmt: skip
+        return known[1]
 
     def array(self, tensor: Any) -> np.ndarray:
         """The contents of a TensorProto."""
