@@ -28,7 +28,7 @@ SMALL = [
     ("shufflenet_v2_x0_25", {"num_classes": 10}, (3, 32, 32)),
     ("shufflenet_v2_swish", {"num_classes": -1, "with_pool": False}, (3, 32, 32)),
 ]
-SIZES = {"alexnet": 224, "googlenet": 224, "inception_v3": 96, "squeezenet1_0": 64}
+SIZES = {"alexnet": 224, "googlenet": 224, "inception_v3": 139, "squeezenet1_0": 64}
 LARGE = [
     ("vgg11", {"batch_norm": True, "num_classes": 10}, (3, 32, 32)),
     ("mobilenet_v3_large", {"scale": 0.75}, (3, 32, 32)),
