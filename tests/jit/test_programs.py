@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,23 @@ import pytest
 import bireme as paddle
 from bireme import jit
 from bireme.core import config, tree
+from tests.jit import programs
 from tests.jit.programs import PROGRAMS
 
 
 def flat(result: Any) -> list[np.ndarray]:
     """Tensors and numbers of a result, as arrays: a captured loop gives a tensor for a number."""
-    found: list[np.ndarray] = []
+    return _leaves(result, paddle.Tensor)
 
-    def visit(x: Any) -> None:
-        if isinstance(x, list | tuple):
-            for i in x:
-                visit(i)
-        elif isinstance(x, dict):
-            for i in x.values():
-                visit(i)
-        elif x is not None:
-            found.append(x.numpy() if isinstance(x, paddle.Tensor) else np.asarray(x))
 
-    visit(result)
-    return found
+def _leaves(result: Any, tensor: type) -> list[np.ndarray]:
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, list | tuple):
+        return [a for r in result for a in _leaves(r, tensor)]
+    if result is None:
+        return []
+    return [result.numpy() if isinstance(result, tensor) else np.asarray(result)]
 
 
 def run(function: Any, data: tuple[Any, ...]) -> tuple[list[np.ndarray], list[Any]]:
@@ -75,6 +74,24 @@ def test_equal_to_eager(function, calls) -> None:
     # One graph for each kind of argument, whatever path their values take.
     kinds = {tuple(_kind(d) for d in data) for data in calls}
     assert len(static._entries) == len(kinds)
+
+
+def test_equal_to_paddle(paddle) -> None:
+    """The same source under the real wheel, eagerly, against our captured graphs."""
+    source = pathlib.Path(programs.__file__).read_text()
+    source = source.replace("import bireme as paddle", "import paddle")
+    source = source.replace("from bireme import nn", "from paddle import nn")
+    scope: dict[str, Any] = {"__name__": "programs_of_paddle"}
+    exec(compile(source, programs.__file__, "exec"), scope)
+    for (theirs, calls), (ours, _) in zip(scope["PROGRAMS"], PROGRAMS, strict=True):
+        if "layer" in ours.__name__:  # weights are drawn in another way
+            continue
+        static = jit.to_static(ours, full_graph=True)
+        for data in calls:
+            given = [paddle.to_tensor(d) if isinstance(d, np.ndarray) else d for d in data]
+            found = [np.asarray(x) for x in _leaves(theirs(*given), paddle.Tensor)]
+            for a, b in zip(run(static, data)[0], found, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=ours.__name__)
 
 
 def _kind(data: Any) -> Any:

@@ -18,6 +18,7 @@ from tests.parity.table import CASES
 LOD = "Paddle's Python has no function for it: tests/convert/paddle compares with its nets"
 RANDOM = "random: tests/ops compares distributions"
 GPU_ONLY = "Paddle has no CPU kernel to compare with: tests/ops"
+CAPTURED = "in captured graphs only: tests/jit/test_programs.py compares with the wheel"
 NOT_IN_THE_TABLE: dict[str, str] = {
     "alpha_dropout": RANDOM,
     "bernoulli": RANDOM,
@@ -45,6 +46,9 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "llm_int8_linear": "Paddle has no CPU kernel to compare with: tests/quantization",
     "weight_dequantize": "Paddle has no CPU kernel to compare with: tests/quantization",
     "weight_quantize": "Paddle's layout belongs to one GPU generation: tests/quantization",
+    "cond": CAPTURED,
+    "scan": CAPTURED,
+    "while_loop": CAPTURED,
     "dimensions": "open sizes only: tests/convert/paddle",
     **dict.fromkeys(
         ("ragged_gru", "ragged_lstm", "ragged_max", "ragged_rows", "ragged_sum", "ragged_viterbi"),
