@@ -60,7 +60,9 @@ def code_blocks(path):
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.S | re.M)
 
 
-@pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/inference.md", "README.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/quickstart.md", "docs/inference.md", "docs/vision.md", "README.md"]
+)
 def test_pages_run(page, tmp_path):
     blocks = code_blocks(ROOT / page)
     assert blocks
