@@ -380,7 +380,9 @@ def attach(functions: dict[str, Any], modules: Any) -> None:
     for name, value in own.items():
         setattr(Tensor, name, value)
     kept = set(vars(Tensor))
-    found = {n: getattr(m, n) for m in modules for n in ELSEWHERE if callable(getattr(m, n, None))}
+    # The first family with the name has it: `cond` is a matrix's, not the branch of a graph.
+    families = [*modules][::-1]
+    found = {n: getattr(m, n) for m in families for n in ELSEWHERE if callable(getattr(m, n, None))}
     found |= functions | inplace.methods(functions | found)
     for name, function in accept("", found, guard=False).items():
         if name not in NOT_METHODS and name not in kept:

@@ -1,6 +1,6 @@
 """Low-rank factorisations (random: what they reconstruct is compared) and Householder products."""
 
-from tests.parity.table import T, case, case_fn, raises
+from tests.parity.table import T, case, case_fn, method, raises
 
 # Paddle's householder_product has no gradient, and its check of y fits square x only.
 ORMQR = {"_rtol": 1e-4, "_atol": 1e-4, "_paddle_grad": False}
@@ -8,6 +8,7 @@ case("linalg.ormqr", T(4, 3), T(3), T(3, 2), **ORMQR)
 case("linalg.ormqr", T(4, 3), T(3), T(4, 2), True, True, **ORMQR)
 case("linalg.ormqr", T(2, 3, 3), T(2, 3), T(2, 2, 3), left=False, **ORMQR)
 case("linalg.ormqr", T(3, 3), T(3), T(2, 3), left=False, transpose=True, **ORMQR)
+method("cond", T(3, 3), _rtol=1e-3, _check_grad=False)
 case("linalg.norm", T(3, 4), None, None, False, None, "float64")
 raises("linalg.ormqr", T(4, 3), T(2), T(3, 2))
 raises("linalg.ormqr", T(4, 3), T(3), T(4, 2))
