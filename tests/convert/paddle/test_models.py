@@ -53,6 +53,8 @@ def image(*shape: int) -> np.ndarray:
 def test_image_model(paddle: Any, package: str, folder: str, name: str, sizes: Any) -> None:
     path = fetched(package) / folder / name
     config = inference.Config(str(path), str(path.with_suffix(".pdiparams")))
+    if len(sizes) == 1:
+        config.disable_mkldnn()  # building the native kernels takes longer than these tests may
     predictor = inference.create_predictor(config)
     layer = load_model(str(path))
     for size in sizes:
