@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import collections
 import glob
+import itertools
 import tempfile
+from pathlib import Path
 
 from bench.gpu.train import bireme_step
 
@@ -16,6 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--top", type=int, default=45)
+    parser.add_argument("--hlo", help="write the compiled program here")
     options = parser.parse_args()
     import jax
 
@@ -23,6 +26,11 @@ def main() -> None:
     for i in range(10):
         last = step(i)
     wait(last)
+    if options.hlo:
+        from bireme.core import executor
+
+        largest = max(executor._programs.values(), key=lambda p: p.size if p.executable else 0)
+        Path(options.hlo).write_text(largest.executable.compiled.as_text())
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for i in range(STEPS):
@@ -30,6 +38,7 @@ def main() -> None:
             wait(last)
         (path,) = glob.glob(folder + "/**/*.xplane.pb", recursive=True)
         data = jax.profiler.ProfileData.from_file(path)
+        spans: list[tuple[float, float, str]] = []
         totals: collections.Counter[str] = collections.Counter()
         counts: collections.Counter[str] = collections.Counter()
         for plane in data.planes:
@@ -41,12 +50,28 @@ def main() -> None:
                 for event in line.events:
                     stats = dict(event.stats)
                     name = f"{stats.get('hlo_op', '')} | {event.name}"
+                    spans.append((event.start_ns, event.start_ns + event.duration_ns, name))
                     totals[name] += event.duration_ns
                     counts[name] += 1
     whole = sum(totals.values())
     print(f"{whole / STEPS / 1e6:.2f} ms of kernels in a step")
+    show_gaps(sorted(spans))
     for name, spent in totals.most_common(options.top):
         print(f"{spent / STEPS / 1e6:8.3f} ms {counts[name] / STEPS:6.1f}x  {name[:150]}")
+
+
+def show_gaps(spans: list[tuple[float, float, str]]) -> None:
+    """How long no kernel ran between the first and the last, and the longest pauses."""
+    gaps = []
+    end = spans[0][1]
+    for (_, _, before), (start, stop, name) in itertools.pairwise(spans):
+        if start > end:
+            gaps.append((start - end, before, name))
+        end = max(end, stop)
+    whole = (end - spans[0][0]) / STEPS / 1e6
+    print(f"{whole:.2f} ms from step to step, {sum(g[0] for g in gaps) / STEPS / 1e6:.2f} idle")
+    for gap, before, name in sorted(gaps, reverse=True)[:8]:
+        print(f"  idle {gap / 1e6:.3f} ms after {before[:60]} before {name[:60]}")
 
 
 if __name__ == "__main__":

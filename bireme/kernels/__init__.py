@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-MODULES = ("cpu_conv", "cpu_rnn", "gpu_attention", "gpu_matmul")
+MODULES = ("cpu_conv", "cpu_rnn", "gpu_attention", "gpu_matmul", "gpu_norm", "gpu_pooling")
 
 
 def install() -> None:

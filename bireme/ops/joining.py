@@ -185,7 +185,7 @@ def unstack(x: Tensor, axis: int = 0, num: int | None = None) -> list[Tensor]:
         raise InvalidArgument(
             f"[unstack] num must be {shape[at]}, the size of dimension {at}. Received: {num}"
         )
-    return _unstack(x, at)
+    return unstack_at(x, at)
 
 
 def _unstack_infer(x: Aval, axis: int) -> tuple[Aval, ...]:
@@ -193,7 +193,7 @@ def _unstack_infer(x: Aval, axis: int) -> tuple[Aval, ...]:
 
 
 @op(name="unstack", infer=_unstack_infer, vjp=lambda xp, grad, axis: (xp.stack(grad, axis),))
-def _unstack(xp, x, axis=0):
+def unstack_at(xp, x, axis=0):
     """Slices along a dimension."""
     return [x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis])]
 

@@ -13,9 +13,10 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view
 from bireme.ops.axes import axes_in, axis_in, ints, number
+from bireme.ops.joining import unstack_at
 from bireme.ops.linalg import diagonal as _diagonal
 from bireme.ops.manipulation import flatten, reshape, transpose
-from bireme.ops.slicing import getitem
+from bireme.ops.slicing import FULL, GETITEM
 
 
 def _same(x: Aval, *rest: Any, **attrs: Any) -> Aval:
@@ -353,8 +354,10 @@ UNFOLD = Step(_unfold, _unfold_write, _unfold_layout)
 def unbind(input: Tensor, axis: int = 0) -> list[Tensor]:
     """The slices of `input` along `axis`, each without that dimension; views."""
     at = axis_in(axis, input.ndim, "unbind")
-    lead = (slice(None),) * at
-    return [getitem(input, (*lead, i)) for i in range(input._value.aval.shape[at])]
+    # One op, whose gradient is one stack; as slices, each would have a padded gradient.
+    lead = (FULL,) * at
+    parts = unstack_at(input, at)
+    return [as_view(part, input, GETITEM, ((*lead, i),)) for i, part in enumerate(parts)]
 
 
 # --- repetition and pieces ------------------------------------------------------------------------
