@@ -58,6 +58,7 @@ _LAZY = {
     "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
     "distribution", "incubate", "audio", "sparse", "geometric", "text",
     "callbacks", "hub", "inference", "quantization", "sysconfig", "utils", "version",
+    "base", "framework", "tensor",
 }  # fmt: skip
 _LAZY_NAMES = {
     name: module
@@ -67,7 +68,12 @@ _LAZY_NAMES = {
             "is_autocast_enabled"
         ),
         "autograd": "enable_grad grad is_grad_enabled no_grad set_grad_enabled",
-        "device": "get_device set_device",
+        "device": (
+            "get_device is_compiled_with_cinn is_compiled_with_cuda is_compiled_with_custom_device "
+            "is_compiled_with_distribute is_compiled_with_ipu is_compiled_with_rocm "
+            "is_compiled_with_xpu set_device"
+        ),
+        "distributed.parallel": "DataParallel",
         "core.printing": "set_printoptions",
         "device.generators": "Generator",
         "flags": "disable_signal_handler get_flags set_flags",

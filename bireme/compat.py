@@ -4,7 +4,8 @@
     compat.install()
     import paddle.nn.functional as F    # bireme.nn.functional
 
-A name that Bireme lacks raises at once and names the nearest one that exists.
+A name that Bireme lacks raises at once and names the nearest one that exists; a few that programs
+import and seldom use raise when they are used (compat_later.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from bireme import compat_later
 from bireme.core.errors import BiremeError
 
 PREFIX = "paddle"
@@ -51,7 +53,7 @@ class _Alias(ModuleType):
         except AttributeError:
             if name.startswith("__"):
                 raise
-            found = _find(f"{target.__name__}.{name}")
+            found = _find(f"{target.__name__}.{name}") or _later(self.__name__, name, target)
             if found is None:
                 message = _missing(f"{self.__name__}.{name}", target)
                 raise MissingAttributeError(message) from None
@@ -87,6 +89,8 @@ class _Finder(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         name = "bireme" + spec.name[len(PREFIX) :]
         target = _find(name)
+        if target is None and compat_later.has_module(spec.name):
+            target = ModuleType(name)
         if target is None:
             parent, _, leaf = name.rpartition(".")
             owner = _find(parent)
@@ -103,6 +107,16 @@ class _Finder(MetaPathFinder, Loader):
 def _find(name: str) -> ModuleType | None:
     """A module of Bireme, or None where there is none of that name."""
     return importlib.import_module(name) if _exists(name) else None
+
+
+def _later(module: str, name: str, owner: ModuleType) -> type | None:
+    """A name that may be imported but not used, None where there is none."""
+    advice = compat_later.advice(module, name)
+    if advice is None:
+        return None
+    full = f"{module}.{name}"
+    error = MissingAttributeError(f"{_missing(full, owner)}; {advice}")
+    return compat_later.stand_in(full, error)
 
 
 def public_names(module: ModuleType) -> list[str]:

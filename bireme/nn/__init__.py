@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bireme.core.tensor import Parameter
-from bireme.nn import functional, initializer, quant, utils
+from bireme.nn import functional, init, initializer, quant, utils
 from bireme.nn.attributes import ParamAttr
 from bireme.nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
 from bireme.nn.layer.activation import (
@@ -391,6 +391,7 @@ __all__ = [
     "ZeroPad3D",
     "dynamic_decode",
     "functional",
+    "init",
     "initializer",
     "quant",
     "utils",

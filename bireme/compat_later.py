@@ -1,0 +1,74 @@
+"""Names of Paddle that Bireme lacks and that programs import long before they use them, if ever.
+
+Model code imports the layers of tensor parallelism and pipelines at the top of its files and uses
+them when told to train on many machines. If the import failed, the models could not be used at
+all. So these names, and only these, can be imported; the first use raises and says what is missing.
+Every other missing name fails where it is asked for, as feature tests (`hasattr`, `except
+ImportError`) expect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_FLEET = "paddle.distributed.fleet"
+_MPU = "ColumnParallelLinear ParallelCrossEntropy RowParallelLinear VocabParallelEmbedding"
+_PIPES = "LayerDesc PipelineLayer SharedLayerDesc"
+_ADVICE = "one process drives all its devices: see paddle.distributed.shard_tensor"
+
+LATER: dict[str, tuple[str, str]] = {
+    _FLEET: (
+        "DistributedStrategy distributed_model distributed_optimizer distributed_scaler fleet "
+        "get_hybrid_communicate_group init",
+        _ADVICE,
+    ),
+    f"{_FLEET}.meta_parallel": (
+        f"{_MPU} {_PIPES} LocalSharedLayerDesc PipelineParallel TensorParallel "
+        "get_rng_state_tracker",
+        _ADVICE,
+    ),
+    f"{_FLEET}.meta_parallel.parallel_layers": (_PIPES, _ADVICE),
+    f"{_FLEET}.layers.mpu.mp_layers": (_MPU, _ADVICE),
+    f"{_FLEET}.layers.mpu.mp_ops": (
+        "_c_concat _c_identity _c_softmax_with_cross_entropy _c_split _mp_allreduce",
+        _ADVICE,
+    ),
+    f"{_FLEET}.layers.mpu": ("mp_ops", _ADVICE),
+    f"{_FLEET}.base.topology": ("HybridCommunicateGroup", _ADVICE),
+    f"{_FLEET}.model": ("PipelineParallel", _ADVICE),
+    f"{_FLEET}.utils.hybrid_parallel_util": (
+        "fused_allreduce_gradients obtain_optimizer_parameters_list",
+        _ADVICE,
+    ),
+    f"{_FLEET}.utils.sequence_parallel_utils": (
+        "AllGatherOp ColumnSequenceParallelLinear GatherOp ReduceScatterOp "
+        "RowSequenceParallelLinear ScatterOp mark_as_sequence_parallel_parameter "
+        "register_sequence_parallel_allreduce_hooks",
+        _ADVICE,
+    ),
+    "paddle.distributed.communication.group": ("_get_global_group", _ADVICE),
+    "paddle.common_ops_import": ("LayerHelper", "compose public functions instead"),
+    "paddle.framework": ("LayerHelper", "compose public functions instead"),
+    "paddle.base.layer_helper": ("LayerHelper", "compose public functions instead"),
+}
+
+
+def has_module(name: str) -> bool:
+    """Whether a module that Bireme lacks can be imported for the names in it."""
+    return any(f"{known}.".startswith(f"{name}.") for known in LATER)
+
+
+def advice(module: str, name: str) -> str | None:
+    """What to do without a name that may be imported; None for any other name."""
+    names, hint = LATER.get(module, ("", ""))
+    return hint if name in names.split() else None
+
+
+def stand_in(full_name: str, error: Exception) -> type:
+    """A class that raises when it, or a subclass, is called or made."""
+
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    module, _, name = full_name.rpartition(".")
+    return type(name, (), {"__new__": refuse, "__module__": module, "__doc__": str(error)})

@@ -1,0 +1,114 @@
+"""Which process of a job this is. A launcher says so in environment variables."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from bireme.core.errors import BiremeError, InvalidArgument
+
+_started = False
+
+
+class DistributedError(BiremeError, RuntimeError):
+    """A job that this process cannot be part of."""
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdigit():
+        raise InvalidArgument(f"the environment variable {name} must be a number. Received: {text}")
+    return int(text)
+
+
+class ParallelEnv:
+    """The process's place in its job.
+
+    >>> ParallelEnv().world_size
+    1
+    """
+
+    def __init__(self) -> None:
+        self._rank = _number("PADDLE_TRAINER_ID", 0)
+        self._world_size = _number("PADDLE_TRAINERS_NUM", 1)
+        devices = os.environ.get("FLAGS_selected_gpus", "0").split(",")  # noqa: SIM112
+        self._device_id = int(devices[0] or 0)
+        self._endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
+        self._endpoint = os.environ.get("PADDLE_CURRENT_ENDPOINT", "")
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def device_id(self) -> int:
+        return self._device_id
+
+    @property
+    def device_type(self) -> str:
+        from bireme.core.place import default_place
+
+        return default_place().kind
+
+    @property
+    def current_endpoint(self) -> str:
+        return self._endpoint
+
+    @property
+    def trainer_endpoints(self) -> list[str]:
+        return self._endpoints
+
+    @property
+    def nrings(self) -> int:
+        return _number("FLAGS_nccl_nrings", 1)
+
+    # Older names.
+    local_rank = rank
+    nranks = world_size
+    dev_id = device_id
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's number, 0 for a program that nobody launched as one of many."""
+    return ParallelEnv().rank if group is None else group.rank
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many processes the job has."""
+    return ParallelEnv().world_size if group is None else group.nranks
+
+
+def is_available() -> bool:
+    """Whether this package has parts for distributed work: it has."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Whether `init_parallel_env` was called."""
+    return _started
+
+
+def init_parallel_env() -> None:
+    """Join the job. A single process is a job of its own."""
+    global _started
+    world = get_world_size()
+    if world > 1:
+        raise DistributedError(
+            f"[init_parallel_env] jobs of one process only. Received: PADDLE_TRAINERS_NUM={world}; "
+            "one process drives all its devices, see paddle.distributed.shard_tensor"
+        )
+    _started = True
+
+
+__all__ = [
+    "ParallelEnv",
+    "get_rank",
+    "get_world_size",
+    "init_parallel_env",
+    "is_available",
+    "is_initialized",
+]

@@ -1,0 +1,5 @@
+"""Helpers of large trainings."""
+
+from bireme.distributed.fleet.utils.recomputing import recompute
+
+__all__ = ["recompute"]
