@@ -25,6 +25,7 @@ def _accepts(call: Call) -> bool:
         isinstance(x, Aval)
         and x.is_static
         and x.size > 0
+        and forward.outs[0].size > 0
         and x.dtype.is_floating
         and all(pooling._is_even(plan) for plan in forward.attrs["plans"])
     )

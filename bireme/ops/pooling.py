@@ -41,6 +41,11 @@ def _is_even(plan: Plan) -> bool:
     return not isinstance(plan[0], tuple)
 
 
+def _reach(step: int, count: Any) -> Any:
+    """From the first to behind the last of `count` elements, `step` apart."""
+    return 0 if type(count) is int and count == 0 else (count - 1) * step + 1
+
+
 def _along(axis: int, part: slice) -> tuple[slice, ...]:
     return (*(slice(None) for _ in range(axis)), part)
 
@@ -49,7 +54,7 @@ def _parts(xp: Any, x: Any, axis: int, plan: Plan) -> list[Any]:
     """For every place in a window, the elements that all windows have there."""
     if _is_even(plan):
         size, step, count = plan
-        reach = (count - 1) * step + 1
+        reach = _reach(step, count)
         return [x[_along(axis, slice(i, i + reach, step))] for i in range(size)]
     return [xp.take(x, np.array(index), axis=axis) for index in plan]
 
@@ -64,7 +69,7 @@ def _put_parts(xp: Any, parts: list[Any], axis: int, plan: Plan, length: Any) ->
             total = scatter_add(xp, total, where, part)
         return total
     _, step, count = plan
-    reach = (count - 1) * step + 1
+    reach = _reach(step, count)
     if xp is np:
         total = np.zeros(shape, parts[0].dtype)
         for i, part in enumerate(parts):
@@ -323,16 +328,41 @@ def _windowing(
         pads = padding_pairs(function, padding, n, axes[0] == 1, space, kernel, steps, (1,) * n)
     plans, extended = [], []
     for size, k, s, (lo, hi) in zip(space, kernel, steps, pads, strict=True):
-        if type(size) is int and size + lo + hi < k:
+        room = size + lo + hi - k
+        count = _how_many(room + s - 1 if ceil_mode else room, k, s)
+        if type(count) is int and count < 0:
             raise ShapeMismatch(
                 f"[{function}] a window of {k} does not fit into {size} elements padded by "
                 f"({lo}, {hi}). Received: x of shape {x.shape}"
             )
-        room = size + lo + hi - k
-        count = (room + s - 1) // s + 1 if ceil_mode else room // s + 1
         plans.append((k, s, count))
-        extended.append((lo, hi + max((count - 1) * s - room, 0) if ceil_mode else hi))
+        extended.append((lo, hi + _overhang(room, k, s, count, ceil_mode)))
     return axes, tuple(plans), tuple(extended), pads
+
+
+def _how_many(room: Any, size: int, step: int) -> Any:
+    """How many windows there are, where the last may start `room` elements after the first.
+
+    Paddle divides towards zero: a window that is too large by less than a step is still there,
+    cut off at the end. Of an open size that is told only for windows that do not overlap; others
+    often stand beside a convolution, whose size has to come out as the same expression.
+    """
+    if type(room) is int:
+        return 1 - (-room // step) if room < 0 else room // step + 1
+    return (_at_least_zero(room) if size <= step else room) // step + 1
+
+
+def _overhang(room: Any, size: int, step: int, count: Any, ceil_mode: bool) -> Any:
+    """How far the last window reaches over the end."""
+    if type(room) is int:
+        return max((count - 1) * step - room, 0) if count else 0
+    if ceil_mode:
+        return max((count - 1) * step - room, 0)
+    return _at_least_zero(-room) if size <= step else 0
+
+
+def _at_least_zero(size: Any) -> Any:
+    return jax_door.jax().core.max_dim(size, 0)
 
 
 def _max(
@@ -388,10 +418,14 @@ def _avg(
     axes, plans, pads, asked = _windowing(
         function, n, x, kernel_size, stride, padding, ceil_mode, data_format
     )
+    # Paddle counts as much padding after the elements as there is before them.
+    counted = ((0, 0),) * n if exclusive else tuple([(lo, lo) for lo, _ in asked])
     if divisor is None:
-        # Paddle counts as much padding after the elements as there is before them.
-        divisor = ((0, 0),) * n if exclusive else tuple([(lo, lo) for lo, _ in asked])
-    return _avg_pool(x, axes, plans, pads, divisor)
+        return _avg_pool(x, axes, plans, pads, counted)
+    size = math.prod([k for k, _, _ in plans])
+    if all(pair == (0, 0) for pair in pads):  # every window is whole
+        return _avg_pool(x, axes, plans, pads, divisor)
+    return _avg_pool(x, axes, plans, pads, counted) * (size / divisor)
 
 
 def avg_pool1d(

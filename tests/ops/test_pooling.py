@@ -111,7 +111,7 @@ def test_bad_input():
     with pytest.raises(ShapeMismatch, match="4 dimensions"):
         BF.max_pool2d(bireme.to_tensor(rand(2, 5, 5)), 2)
     with pytest.raises(ShapeMismatch, match="does not fit"):
-        BF.max_pool2d(x, 7)
+        BF.max_pool2d(x, 7, stride=1)
     with pytest.raises(InvalidArgument, match="kernel_size"):
         BF.max_pool2d(x, [2, 2, 2])
     with pytest.raises(InvalidArgument, match="positive"):

@@ -28,7 +28,7 @@ MODELS = [
         pytest.param(*package, path, sizes, id=f"{package[0]} {path.split('/')[0]}", marks=slow)
         for slow in [pytest.mark.slow]
         for package, path, sizes in [
-            (RAPID, CLS, [(1, 3, 48, 192), (5, 3, 48, 192), (2, 3, 64, 100)]),
+            (RAPID, CLS, [(1, 3, 48, 192), (5, 3, 48, 192), (2, 3, 64, 100), (1, 3, 32, 100)]),
             (RAPID, "ch_PP-OCRv4_det_infer/inference.pdmodel", DET_SIZES),
             (RAPID, "ch_PP-OCRv4_rec_infer/inference.pdmodel", REC_SIZES),
             (CHARACTER, "PP-OCRv5_mobile_det/inference.json", DET_SIZES),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from bireme.convert.onnx.rules import rule
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
+from bireme.core import dims
 from bireme.core.op import Call
 
 
@@ -18,6 +20,8 @@ def _windows(call: Call, axes: Any, plans: Any, pads: Any) -> dict[str, list[int
             raise UnsupportedForm(f"[{call.op.name}] windows of different sizes have no ONNX form")
         size, step, count = plan
         n = call.types[0].shape[axis]  # type: ignore[union-attr]
+        if type(high) is not int:
+            high = _for_large(call, high)
         if type(n) is int and (n + low + high - size) // step + 1 != count:
             high = (count - 1) * step + size - n - low
         kernel.append(size)
@@ -25,6 +29,15 @@ def _windows(call: Call, axes: Any, plans: Any, pads: Any) -> dict[str, list[int
         before.append(low)
         after.append(high)
     return {"kernel_shape": kernel, "strides": stride, "pads": before + after}
+
+
+def _for_large(call: Call, high: Any) -> int:
+    """The padding at the end, of an open size that the window fits into."""
+    names = set(re.findall(r"\b(?!max\b|min\b|floordiv\b|mod\b)[A-Za-z_]\w*", str(high)))
+    found = {dims.evaluate(str(high), dict.fromkeys(names, n)) for n in (840, 851, 2519)}
+    if len(found) > 1:
+        raise UnsupportedForm(f"[{call.op.name}] padding of {high} elements has no ONNX form")
+    return found.pop()
 
 
 def _pooled(w: Writer, call: Call, x: str, axes: Any, kind: str, **attrs: Any) -> str:
