@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import dtype as dt
 from bireme.core import dims, jax_door
+from bireme.core import dtype as dt
 from bireme.core.aval import FLOAT, INT, Aval, NumberType, aval, aval_of
 from bireme.core.dtype import DType
 from bireme.core.errors import (
@@ -53,6 +53,7 @@ class _Lowering(threading.local):
 
 lowering = _Lowering()
 _ID_LOCK = threading.Lock()
+_RESERVED = {"out", "types", "needs"}  # what a gradient rule may ask for besides inputs
 
 
 class Call:
@@ -220,7 +221,7 @@ class Op:
         params = list(inspect.signature(self.vjp).parameters)[2:]  # after xp, grad
         names = {n.lstrip("*") for n in self.inputs}
         unknown = set(params) - names - set(self.attr_names)
-        unknown -= {"out", "types", "needs"}
+        unknown -= _RESERVED
         if unknown:
             raise TypeError(f"vjp of {self.name} asks for unknown names: {sorted(unknown)}")
         return tuple(p for p in params if p in names or p == "out")
@@ -527,6 +528,12 @@ def op(
         marks = {n.lstrip("*"): n for n in inputs or ()}
         attrs = {p.name: p.default for p in params if p.name not in tensor_names}
         op_name = name or body.__name__
+        if not _RESERVED.isdisjoint(tensor_names):
+            raise TypeError(
+                f"op {op_name!r}: an input must not be called {' or '.join(sorted(_RESERVED))}, "
+                "the names by which gradient rules ask for other things; call it x or y. "
+                f"Received: inputs {tensor_names}"
+            )
         the_op = Op(op_name, tuple(marks.get(n, n) for n in tensor_names), attrs, body, **options)
         defaults = {p.name: p.default for p in params if p.default is not p.empty}
         needed = tensor_names if inputs is None else tensor_names[:1]
