@@ -166,7 +166,12 @@ def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: T
     donated = program.donated
     for i, buf in enumerate(buffers):
         # A NumPy buffer that stays alive is moved to the device once, not in every step.
-        if buf.__class__ is np.ndarray and i not in donated and buf.nbytes > 1024:
+        if (
+            buf.__class__ is np.ndarray
+            and i not in donated
+            and buf.nbytes > 1024
+            and not place.is_kept_on_host(buf)
+        ):
             buffers[i] = leaves[i].buf = program.executable.put(buf)
             del buf
     arguments = (floats, ints, *buffers)

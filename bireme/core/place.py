@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import weakref
 from typing import Any
 
 from bireme.core import jax_door
@@ -43,7 +44,7 @@ class Place:
     def device(self) -> Any:
         """The JAX device of this place."""
         try:
-            devices = jax_door.jax().devices(self.kind)
+            devices = jax_door.jax().local_devices(backend=self.kind)
         except RuntimeError:
             devices = []
         if self.index >= len(devices):
@@ -130,13 +131,28 @@ def as_place(spec: Any) -> Place:
     )
 
 
+# Host buffers that were asked for by name, by id; the others wait there for their first use.
+_kept_on_host: dict[int, weakref.ref[Any]] = {}
+
+
+def keep_on_host(array: Any) -> None:
+    """`array` is a tensor's contents that the user wants in the host's memory."""
+    key = id(array)
+    _kept_on_host[key] = weakref.ref(array, lambda _: _kept_on_host.pop(key, None))
+
+
+def is_kept_on_host(array: Any) -> bool:
+    return id(array) in _kept_on_host
+
+
 def place_of(buf: Any) -> Place:
-    """The place of a buffer; a pending result is on the current device."""
+    """The place of a buffer. A pending result, and a host buffer that goes to the device when
+    something computes with it, are on the current device."""
     if buf is None:
         return default_place()
     devices = getattr(buf, "devices", None)
     if devices is None:
-        return CPUPlace()
+        return CPUPlace() if is_kept_on_host(buf) else default_place()
     device = next(iter(devices()))
     if device.platform == "cpu":
         return CPUPlace()
