@@ -42,10 +42,12 @@ def to_tensor(
         array = array.astype(want.numpy)
     if place is not None:
         from bireme.core import jax_door
-        from bireme.core.place import as_place
+        from bireme.core.place import as_place, keep_on_host
 
         where = as_place(place)
-        if not where.is_cpu_place():
+        if where.is_cpu_place():
+            keep_on_host(array)
+        else:
             array = jax_door.jax().device_put(array, where.device())
     made = constant(array)
     if not stop_gradient:
