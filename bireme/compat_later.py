@@ -47,9 +47,6 @@ LATER: dict[str, tuple[str, str]] = {
         _ADVICE,
     ),
     "paddle.distributed.communication.group": ("_get_global_group", _ADVICE),
-    "paddle.common_ops_import": ("LayerHelper", "compose public functions instead"),
-    "paddle.framework": ("LayerHelper", "compose public functions instead"),
-    "paddle.base.layer_helper": ("LayerHelper", "compose public functions instead"),
 }
 
 

@@ -1,6 +1,6 @@
 """paddle.base: the few names below Paddle's public API that programs reach for."""
 
-from bireme.base import core, data_feeder, dygraph, framework
+from bireme.base import core, data_feeder, dygraph, framework, layer_helper
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from bireme.flags import get_flags, set_flags
 from bireme.nn.attributes import ParamAttr
@@ -20,6 +20,7 @@ __all__ = [
     "dygraph",
     "framework",
     "get_flags",
+    "layer_helper",
     "program_guard",
     "set_flags",
     "unique_name",

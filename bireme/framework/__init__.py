@@ -20,6 +20,7 @@ from bireme.base.framework import (
     set_flags,
     use_pir_api,
 )
+from bireme.base.layer_helper import LayerHelper
 from bireme.core.dtype import get_default_dtype, set_default_dtype
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.random import get_rng_state, seed, set_rng_state
@@ -35,6 +36,7 @@ __all__ = [
     "CUDAPlace",
     "CustomPlace",
     "EagerParamBase",
+    "LayerHelper",
     "ParamAttr",
     "Parameter",
     "Program",

@@ -131,4 +131,15 @@ def _target(folder: str, path: str, names: list[str]) -> str:
     return os.path.join(folder, stem)
 
 
+_decompress = _unpacked  # Paddle's name, which programs import
+
+
+def _get_unique_endpoints(trainer_endpoints: list[str]) -> set[str]:
+    """One of the addresses `host:port` of each host: the process there that downloads."""
+    first: dict[str, str] = {}
+    for endpoint in sorted(trainer_endpoints):
+        first.setdefault(endpoint.partition(":")[0], endpoint)
+    return set(first.values())
+
+
 __all__ = ["get_weights_path_from_url"]

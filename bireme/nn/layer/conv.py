@@ -159,6 +159,48 @@ class _TransposedConv(_Conv):
         )
 
 
+class _ConvNd(_Conv):
+    """The base that programs derive their own convolutions from: Paddle's order of arguments."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        transposed: bool,
+        dims: int,
+        stride: Any = 1,
+        padding: Any = 0,
+        padding_mode: str = "zeros",
+        output_padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        # Read by the base while it starts, so they cannot wait for Layer's own attributes.
+        self.__dict__.update(_dims=dims, _transposed=transposed)
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            weight_attr,
+            bias_attr,
+            data_format,
+            padding_mode=padding_mode,
+            output_padding=output_padding,
+            device=device,
+            dtype=dtype,
+        )
+
+
 class Conv1D(_PlainConv):
     """Convolution over sequences."""
 

@@ -46,6 +46,11 @@ def _additive_mask(mask: Tensor | None, dtype: DType) -> Tensor | None:
     return (mask.astype(dtype) - 1.0) * 1e9
 
 
+# Programs with attention of their own import these two by Paddle's names.
+_convert_attention_mask = _additive_mask
+_convert_param_attr_to_list = _attr_list
+
+
 class MultiHeadAttention(Layer):
     """Attention of several heads over [batch, time, embed_dim]."""
 
