@@ -50,9 +50,7 @@ def lay_out(tensor: Tensor, mesh: ProcessMesh, placements: Sequence[Placement]) 
     """Move a leaf's contents to the mesh, in place: whoever holds the tensor sees it there."""
     chosen = dtensor._checked(mesh, placements, tensor.shape)
     config.sharded |= mesh.size > 1
-    buf = jax_door.jax().device_put(
-        tensor._array(), dtensor._sharding(mesh, chosen, tensor.ndim)
-    )
+    buf = jax_door.jax().device_put(tensor._array(), dtensor._sharding(mesh, chosen, tensor.ndim))
     tensor._put(Value(tensor._value.aval, None, 0, buf))
     return dtensor._noted(tensor, mesh, chosen)
 
