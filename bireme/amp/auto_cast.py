@@ -170,4 +170,13 @@ def get_autocast_dtype(device_type: str | None = None) -> DType:
     return dt.float32 if setting is None else setting.dtype
 
 
+def amp_state() -> dict[str, Any] | None:
+    """The settings of the autocast that is on, None where there is none."""
+    setting = state.trace.amp
+    if setting is None:
+        return None
+    lists = {"custom_white_list": set(setting.white), "custom_black_list": set(setting.black)}
+    return {"enable": True, "level": setting.level, "dtype": setting.dtype.name, **lists}
+
+
 __all__ = ["amp_guard", "auto_cast", "autocast", "get_autocast_dtype", "is_autocast_enabled"]
