@@ -12,6 +12,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from bireme import vision
 from bireme.core.errors import BiremeError
 from bireme.io import DataLoader
 from bireme.vision.datasets import (
@@ -62,6 +63,12 @@ def cifar_part(n, key=b"labels"):
     return {b"data": data, key: list(range(n)), b"batch_label": b"text"}
 
 
+def _same_image(ours, real):
+    assert type(ours) is type(real)
+    assert getattr(ours, "mode", None) == getattr(real, "mode", None)
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(real), strict=True)
+
+
 @pytest.mark.parametrize("backend", ["cv2", "pil"])
 def test_mnist_is_paddles(paddle, idx_files, backend):
     real = paddle.vision.datasets.MNIST(*idx_files, mode="train", backend=backend)
@@ -69,8 +76,7 @@ def test_mnist_is_paddles(paddle, idx_files, backend):
     assert len(ours) == len(real) == 200
     for i in (0, 7, 199):
         (image, label), (expected, expected_label) = ours[i], real[i]
-        np.testing.assert_array_equal(image, np.asarray(expected))
-        assert image.dtype == np.asarray(expected).dtype
+        _same_image(image, expected)
         np.testing.assert_array_equal(label, expected_label)
         assert label.dtype == expected_label.dtype
 
@@ -83,15 +89,30 @@ def test_mnist_through_a_loader(idx_files):
     assert images.numpy().max() <= 1
 
 
-def test_cifar_is_paddles(paddle, cifar_files):
+@pytest.mark.parametrize("backend", ["cv2", "pil"])
+def test_what_transforms_are_given(paddle, idx_files, cifar_files, backend):
+    """ToTensor divides bytes by 255 and leaves floats alone."""
+    cifar = cifar_files("c10.tar.gz", {"data_batch_1": cifar_part(4)})
+    for name, files in (("MNIST", idx_files), ("Cifar10", (cifar,))):
+        real, ours = (
+            getattr(module.datasets, name)(
+                *files, transform=module.transforms.ToTensor(), backend=backend
+            )[3][0]
+            for module in (paddle.vision, vision)
+        )
+        np.testing.assert_allclose(ours.numpy(), real.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["cv2", "pil"])
+def test_cifar_is_paddles(paddle, cifar_files, backend):
     parts = {"data_batch_1": cifar_part(3), "data_batch_2": cifar_part(2)}
     path = cifar_files("c10.tar.gz", {**parts, "test_batch": cifar_part(1)})
     for mode, n in (("train", 5), ("test", 1)):
-        real = paddle.vision.datasets.Cifar10(path, mode=mode, backend="cv2")
-        ours = Cifar10(path, mode=mode, backend="cv2")
+        real = paddle.vision.datasets.Cifar10(path, mode=mode, backend=backend)
+        ours = Cifar10(path, mode=mode, backend=backend)
         assert len(ours) == len(real) == n
         for i in range(n):
-            np.testing.assert_array_equal(ours[i][0], real[i][0])
+            _same_image(ours[i][0], real[i][0])
             assert (ours[i][1], ours[i][1].dtype) == (real[i][1], real[i][1].dtype)
 
 
@@ -100,7 +121,7 @@ def test_cifar_100(cifar_files):
     path = cifar_files("c100.tar.gz", parts)
     assert len(Cifar100(path)) == 3
     image, label = Cifar100(path, mode="test")[1]
-    assert (image.shape, image.dtype, label) == ((32, 32, 3), np.uint8, 1)
+    assert (image.size, image.mode, label) == ((32, 32), "RGB", 1)
 
 
 class Evil:
@@ -134,7 +155,12 @@ def test_image_files_are_read_with_pillow(tmp_path):
     image = pytest.importorskip("PIL.Image")
     array = RNG.integers(0, 256, (4, 5, 3)).astype("uint8")
     image.fromarray(array).save(tmp_path / "x.png")
-    np.testing.assert_array_equal(ImageFolder(str(tmp_path))[0][0], array)
+    _same_image(ImageFolder(str(tmp_path))[0][0], image.fromarray(array))
+    vision.set_image_backend("cv2")
+    try:
+        _same_image(ImageFolder(str(tmp_path))[0][0], array)
+    finally:
+        vision.set_image_backend("pil")
 
 
 def test_bad_files_and_arguments(tmp_path, idx_files, cifar_files):

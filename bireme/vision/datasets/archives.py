@@ -14,8 +14,8 @@ import numpy as np
 from bireme.core.dtype import get_default_dtype
 from bireme.core.errors import InvalidArgument
 from bireme.io.dataset import Dataset
-from bireme.vision.datasets.files import check_mode, need_file
-from bireme.vision.image import choose_backend, pillow
+from bireme.vision.datasets.files import check_backend, check_mode, need_file
+from bireme.vision.image import pillow
 
 
 class _Archive:
@@ -57,13 +57,6 @@ class _Archive:
             self.close()
 
 
-def _backend(owner: str, backend: str | None) -> str:
-    chosen = choose_backend(owner, backend)
-    if chosen not in ("pil", "cv2"):
-        raise InvalidArgument(f"[{owner}] backend must be 'pil' or 'cv2'. Received: {chosen!r}")
-    return chosen
-
-
 class Flowers(Dataset[tuple[Any, np.ndarray]]):
     """102 kinds of flowers: (image, label [1], counted from 1).
 
@@ -84,7 +77,7 @@ class Flowers(Dataset[tuple[Any, np.ndarray]]):
         backend: str | None = None,
     ) -> None:
         self.mode = check_mode("Flowers", mode, ("train", "valid", "test"))
-        self.backend = _backend("Flowers", backend)
+        self.backend = check_backend("Flowers", backend)
         self.transform = transform
         self.data_file = need_file("Flowers", "data_file", data_file)
         self.label_file = need_file("Flowers", "label_file", label_file)
@@ -133,7 +126,7 @@ class VOC2012(Dataset[tuple[Any, Any]]):
     ) -> None:
         self.mode = check_mode("VOC2012", mode, ("train", "valid", "test"))
         self.flag = self._SETS[self.mode]
-        self.backend = _backend("VOC2012", backend)
+        self.backend = check_backend("VOC2012", backend)
         self.transform = transform
         self.data_file = need_file("VOC2012", "data_file", data_file)
         self._archive = _Archive("VOC2012", self.data_file)

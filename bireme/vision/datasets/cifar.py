@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.io.dataset import Dataset
-from bireme.vision.datasets.files import check_backend, check_mode, need_file
+from bireme.vision.datasets.files import check_backend, check_mode, finished, need_file
 
 _ALLOWED = {
     ("numpy", "dtype"),
@@ -36,7 +36,7 @@ class _Unpickler(pickle.Unpickler):
 class Cifar10(Dataset[tuple[Any, np.ndarray]]):
     """Colour images [32, 32, 3] and labels, from cifar-10-python.tar.gz.
 
-    Images are uint8 arrays, or float32 with `backend="cv2"`.
+    Images are Pillow's, or float32 arrays with `backend="cv2"`.
     """
 
     NAME = "Cifar10"
@@ -86,11 +86,7 @@ class Cifar10(Dataset[tuple[Any, np.ndarray]]):
         return np.concatenate(images), np.array(labels, "int64")
 
     def __getitem__(self, idx: int) -> tuple[Any, np.ndarray]:
-        image: Any = self.images[idx]
-        if self.backend == "cv2":
-            image = image.astype("float32")
-        if self.transform is not None:
-            image = self.transform(image)
+        image = finished(self.images[idx], self.backend, self.transform)
         return image, np.array(self.labels[idx])
 
     def __len__(self) -> int:

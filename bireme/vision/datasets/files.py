@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Callable
 from typing import IO, Any
 
+import numpy as np
+
+from bireme.core.dtype import get_default_dtype
 from bireme.core.errors import InvalidArgument
+from bireme.vision.image import get_image_backend, pillow
 
 
 def check_mode(owner: str, mode: str, allowed: tuple[str, ...]) -> str:
@@ -16,11 +21,19 @@ def check_mode(owner: str, mode: str, allowed: tuple[str, ...]) -> str:
 
 
 def check_backend(owner: str, backend: str | None) -> str:
-    """'cv2' gives float32 arrays as Paddle's does; 'pil' (the default) uint8 arrays."""
-    backend = backend or "pil"
-    if backend not in ("pil", "cv2"):
-        raise InvalidArgument(f"[{owner}] backend must be 'pil' or 'cv2'. Received: {backend!r}")
-    return backend
+    """'pil' gives Pillow's images, 'cv2' float arrays; None is `set_image_backend`'s choice."""
+    chosen = get_image_backend() if backend is None else backend
+    if chosen not in ("pil", "cv2"):
+        raise InvalidArgument(f"[{owner}] backend must be 'pil' or 'cv2'. Received: {chosen!r}")
+    return chosen
+
+
+def finished(pixels: np.ndarray, backend: str, transform: Callable[[Any], Any] | None) -> Any:
+    """Bytes of an image as the backend has them, transformed."""
+    image: Any = pillow().fromarray(pixels) if backend == "pil" else pixels
+    if transform is not None:
+        image = transform(image)
+    return image if backend == "pil" else image.astype(get_default_dtype())
 
 
 def need_file(owner: str, argument: str, path: Any) -> str:

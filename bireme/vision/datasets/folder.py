@@ -10,19 +10,21 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.io.dataset import Dataset
-from bireme.vision.image import pillow
+from bireme.vision.image import get_image_backend, pillow
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy",
 )  # fmt: skip
 
 
-def load_image(path: str) -> np.ndarray:
-    """An image file as an RGB array [height, width, 3]; .npy files as they are."""
+def load_image(path: str) -> Any:
+    """An image file in RGB: Pillow's image, or an array [height, width, 3] where
+    `set_image_backend("cv2")` was chosen. Files of type .npy are arrays as they are."""
     if path.lower().endswith(".npy"):
         return np.load(path, allow_pickle=False)
     with pillow().open(path) as image:
-        return np.asarray(image.convert("RGB"))
+        made = image.convert("RGB")
+    return np.asarray(made) if get_image_backend() == "cv2" else made
 
 
 class DatasetFolder(Dataset[tuple[Any, int]]):

@@ -10,7 +10,13 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.io.dataset import Dataset
-from bireme.vision.datasets.files import check_backend, check_mode, need_file, open_maybe_gzip
+from bireme.vision.datasets.files import (
+    check_backend,
+    check_mode,
+    finished,
+    need_file,
+    open_maybe_gzip,
+)
 
 _IDX_UINT8 = 0x08
 
@@ -18,7 +24,7 @@ _IDX_UINT8 = 0x08
 class MNIST(Dataset[tuple[Any, np.ndarray]]):
     """Digits [28, 28] and labels [1], from idx files (gzip-compressed or not).
 
-    Images are uint8 arrays, or float32 with `backend="cv2"`.
+    Images are Pillow's, or float32 arrays with `backend="cv2"`.
     """
 
     NAME = "MNIST"
@@ -50,11 +56,10 @@ class MNIST(Dataset[tuple[Any, np.ndarray]]):
             )
 
     def __getitem__(self, idx: int) -> tuple[Any, np.ndarray]:
-        image: Any = self.images[idx]
-        if self.backend == "cv2":
-            image = image.astype("float32")
-        if self.transform is not None:
-            image = self.transform(image)
+        pixels = self.images[idx]
+        if self.backend == "cv2":  # as in Paddle, already before the transform
+            pixels = pixels.astype("float32")
+        image = finished(pixels, self.backend, self.transform)
         return image, self.labels[idx : idx + 1] if idx >= 0 else self.labels[[idx]]
 
     def __len__(self) -> int:
