@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ if _CACHE_OWNER not in os.environ:
 
 
 def pytest_unconfigure() -> None:
+    # A program or a native kernel that is still being built would miss the folder it goes to.
+    if "bireme.core.background" in sys.modules:
+        sys.modules["bireme.core.background"].finish()
     if os.environ.get(_CACHE_OWNER) == str(os.getpid()):
         shutil.rmtree(os.environ["BIREME_CACHE_DIR"], ignore_errors=True)
 

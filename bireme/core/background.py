@@ -25,7 +25,7 @@ def submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
         if _thread is None:
             _thread = threading.Thread(target=_work, name="bireme-compile", daemon=True)
             _thread.start()
-            atexit.register(_stop)
+            atexit.register(finish)
     _jobs.put((future, function, args))
     return future
 
@@ -42,7 +42,8 @@ def _work() -> None:
             future.set_exception(e)
 
 
-def _stop() -> None:
+def finish() -> None:
+    """Wait for the job at hand and drop the rest; nothing is done after this."""
     global _stopping
     _stopping = True
     _jobs.put(None)
