@@ -29,7 +29,6 @@ def _accepts(call: Call) -> bool:
         isinstance(x, Aval)
         and isinstance(weight, Aval)
         and x.ndim == 4
-        and call.attrs["groups"] == 1
         and all(c is None for c in call.casts[:2])
         and all(t.dtype is dt.float32 and t.is_static and t.size > 0 for t in (x, weight))
         and all(p >= 0 for pair in call.attrs["pads"] for p in pair)
@@ -38,6 +37,14 @@ def _accepts(call: Call) -> bool:
 
 def _grad_accepts(call: Call) -> bool:
     return _accepts(call.attrs["forward"])
+
+
+def _family(call: Call) -> str:
+    """The handlers' name: one kernel per channel has its own, everything else is grouped."""
+    weight = call.types[1]
+    assert isinstance(weight, Aval)
+    depthwise = weight.shape[1] == 1 and weight.shape[0] == call.attrs["groups"]
+    return "bireme_depthwise" if depthwise else "bireme_conv"
 
 
 def _call(name: str, shape: tuple[int, ...], a: Any, b: Any, layouts: Any, attrs: Any) -> Any:
@@ -72,7 +79,7 @@ def _conv(call: Call, x: Any, weight: Any, bias: Any) -> Any:
     if last:
         shape = (shape[0], shape[3], shape[1], shape[2])
     layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-    out = _call("bireme_conv_forward", shape, _first(x, last), weight, layouts, call.attrs)
+    out = _call(f"{_family(call)}_forward", shape, _first(x, last), weight, layouts, call.attrs)
     if bias is not None:
         out = out + bias.reshape(1, -1, 1, 1)
     return _back(out, last)
@@ -83,7 +90,7 @@ def _conv(call: Call, x: Any, weight: Any, bias: Any) -> Any:
 )
 def _conv_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     forward: Call = call.attrs["forward"]
-    last = forward.attrs["last"]
+    last, family = forward.attrs["last"], _family(forward)
     grad = _first(grad, last)
     x_shape, weight_shape = (t.shape for t in forward.types[:2] if t is not None)
     if last:
@@ -92,13 +99,13 @@ def _conv_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     for which in call.attrs["needs"]:
         if which == 0:
             layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-            dx = _call("bireme_conv_input_grad", x_shape, grad, weight, layouts, forward.attrs)
+            dx = _call(f"{family}_input_grad", x_shape, grad, weight, layouts, forward.attrs)
             results.append(_back(dx, last))
         elif which == 1:
             layouts = (_CHANNELS_LAST, _CHANNELS_LAST, _AS_IS)
             x = _first(x, last)
             results.append(
-                _call("bireme_conv_weight_grad", weight_shape, x, grad, layouts, forward.attrs)
+                _call(f"{family}_weight_grad", weight_shape, x, grad, layouts, forward.attrs)
             )
         else:
             results.append(grad.sum((0, 2, 3)))

@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bireme as paddle
 import bireme.nn.functional as F
-from bireme.core import config, executor, kernels
+from bireme.core import kernels
 from bireme.kernels import native
 from bireme.ops import rnn
+from tests.kernels.kernel_oracle import MARKS, assert_kernel_equals_plain, compiled, many
 
-pytestmark = [
-    pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler"),
-    pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning"),
-]
-MANY = settings(
-    max_examples=25, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    monkeypatch.setattr(config, "compile_mode", "always")
-
-
-def gradients(function, arrays):
-    tensors = [paddle.to_tensor(a, stop_gradient=False) for a in arrays]
-    outs = function(*tensors)
-    outs = list(outs) if isinstance(outs, list | tuple) else [outs]
-    total = sum([(o * paddle.cos(o)).sum() for o in outs[1:]], (outs[0] * outs[0]).sum())
-    total.backward()
-    return [o.numpy() for o in outs] + [t.grad.numpy() for t in tensors]
-
-
-def assert_kernel_equals_plain(name, function, arrays):
-    executor.clear_programs()
-    before = kernels.uses[name]
-    fast = gradients(function, arrays)
-    assert kernels.uses[name] >= before + 2, "the kernel was not used"
-    with kernels.disabled(name):
-        plain = gradients(function, [a.astype(np.float64) for a in arrays])
-    for a, b in zip(fast, plain, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * max(1.0, np.abs(b).max()))
+__all__ = ["compiled"]  # a fixture
+pytestmark = MARKS
+MANY = many(25)
 
 
 @MANY

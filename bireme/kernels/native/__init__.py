@@ -25,6 +25,9 @@ HANDLERS = (
     "bireme_conv_forward",
     "bireme_conv_input_grad",
     "bireme_conv_weight_grad",
+    "bireme_depthwise_forward",
+    "bireme_depthwise_input_grad",
+    "bireme_depthwise_weight_grad",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
 )

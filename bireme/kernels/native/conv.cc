@@ -6,13 +6,12 @@
 // kWide * kLanes output channels stays in registers while the taps are walked.
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
+#include "handlers.h"
 #include "parallel.h"
 #include "vectors.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
 
 namespace bireme {
 namespace {
@@ -22,11 +21,19 @@ struct Tap {
   int64_t weight;  // row of the packed weights at which the run starts
 };
 
+// Images, or one group's channels of them: then `pitch`, the floats from pixel to pixel, is more
+// than `channels`.
 struct Shape {
-  int64_t batch, height, width, channels;
+  int64_t batch, height, width, channels, pitch;
   int64_t pixels() const { return height * width; }
-  int64_t image() const { return height * width * channels; }
+  int64_t image() const { return height * width * pitch; }
 };
+
+// The shape of one of `groups` equal parts of a logical NCHW buffer with channels-last memory.
+template <typename Dims>
+Shape Part(const Dims& d, int64_t groups) {
+  return {d[0], d[2], d[3], d[1] / groups, d[1]};
+}
 
 // out[r][0..kWide*kLanes) (+)= sum over taps, run: source[base[r] + tap + i] * weights[row + i].
 template <int R, int W>
@@ -78,6 +85,19 @@ void TileRows(int rows, const float* source, const int64_t* base, const Tap* tap
   }
 }
 
+// Calls body(std::integral_constant<int, wide>): a width known to the compiler.
+template <typename Body>
+void WithWidth(int wide, const Body& body) {
+  switch (wide) {
+    case 1: return body(std::integral_constant<int, 1>());
+    case 2: return body(std::integral_constant<int, 2>());
+#if defined(__AVX512F__)
+    case 3: return body(std::integral_constant<int, 3>());
+#endif
+    default: return body(std::integral_constant<int, kWide>());
+  }
+}
+
 // Where the pixels of a class of output pixels are, and which taps they sum.
 struct PixelClass {
   std::vector<int64_t> base;    // offset of each pixel in the padded source
@@ -95,10 +115,36 @@ void PadImage(const float* image, Shape s, int64_t top, int64_t left, int64_t pa
     const int64_t from_x = std::max<int64_t>(0, -left);
     const int64_t until_x = std::min(s.width, padded_width - left);
     if (until_x <= from_x) continue;
-    std::memcpy(out + (to * padded_width + left + from_x) * s.channels,
-                image + (y * s.width + from_x) * s.channels,
-                sizeof(float) * (until_x - from_x) * s.channels);
+    float* row = out + (to * padded_width + left) * s.channels;
+    const float* from = image + y * s.width * s.pitch;
+    if (s.pitch == s.channels) {
+      std::memcpy(row + from_x * s.channels, from + from_x * s.channels,
+                  sizeof(float) * (until_x - from_x) * s.channels);
+      continue;
+    }
+    for (int64_t x = from_x; x < until_x; ++x)
+      std::memcpy(row + x * s.channels, from + x * s.pitch, sizeof(float) * s.channels);
   }
+}
+
+// Images with zeros around them, or the images themselves where nothing is to be added.
+struct Padded {
+  Buffer own;
+  const float* data;
+  int64_t image;  // floats from image to image
+};
+
+Padded Pad(ffi::ThreadPool& pool, const float* source, Shape in, int64_t top, int64_t left,
+           int64_t height, int64_t width) {
+  const int64_t image = height * width * in.channels;
+  if (top == 0 && left == 0 && height == in.height && width == in.width && in.pitch == in.channels)
+    return {Buffer(), source, image};
+  Buffer padded = Allocate(in.batch * image);
+  ParallelFor(pool, in.batch, [&](int64_t n) {
+    PadImage(source + n * in.image(), in, top, left, height, width, padded.get() + n * image);
+  });
+  const float* data = padded.get();
+  return {std::move(padded), data, image};
 }
 
 // The shared driver: every image of the batch, every block of output channels.
@@ -108,12 +154,7 @@ void RunClasses(ffi::ThreadPool& pool, const float* source, Shape in, int64_t to
                 Shape result) {
   const int64_t block = wide * kLanes;
   const int64_t blocks = CeilDiv(result.channels, block);
-  const int64_t padded_image = padded_height * padded_width * in.channels;
-  Buffer padded = Allocate(in.batch * padded_image + kLanes);
-  ParallelFor(pool, in.batch, [&](int64_t n) {
-    PadImage(source + n * in.image(), in, top, left, padded_height, padded_width,
-             padded.get() + n * padded_image);
-  });
+  const Padded padded = Pad(pool, source, in, top, left, padded_height, padded_width);
   // Work is cut into (block of channels) x (stretch of the whole batch's pixels). Within a job the
   // reduction is walked in slices whose weights stay in the second-level cache.
   const int64_t slice_rows = std::max<int64_t>(1, 128 * 1024 / block);
@@ -135,24 +176,32 @@ void RunClasses(ffi::ThreadPool& pool, const float* source, Shape in, int64_t to
           const int rows = static_cast<int>(std::min<int64_t>(kTall, last - p));
           for (int r = 0; r < rows; ++r) {
             const int64_t n = (p + r) / per_image, i = (p + r) % per_image;
-            bases[r] = n * padded_image + c.base[i];
+            bases[r] = n * padded.image + c.base[i];
             targets[r] = out + n * result.image() + c.target[i] + b * block;
           }
           const bool more = begin > 0;
-          if (wide == kWide) {
-            TileRows<kWide>(rows, padded.get(), bases, c.taps.data(), taps, begin, end, weights,
-                            targets, live, more);
-          } else {
-            TileRows<1>(rows, padded.get(), bases, c.taps.data(), taps, begin, end, weights,
-                        targets, live, more);
-          }
+          WithWidth(wide, [&](auto w) {
+            TileRows<w.value>(rows, padded.data, bases, c.taps.data(), taps, begin, end, weights,
+                              targets, live, more);
+          });
         }
       }
     });
   }
 }
 
-int ChooseWidth(int64_t channels) { return channels > kLanes ? kWide : 1; }
+// Registers side by side: few unused lanes first, then few blocks, each of which reads the source.
+int ChooseWidth(int64_t channels) {
+  const int64_t registers = CeilDiv(channels, kLanes);
+  int best = kWide;
+  double least = 1e30;
+  for (int wide = kWide; wide >= 1; --wide) {
+    const double blocks = static_cast<double>(CeilDiv(registers, wide));
+    const double cost = blocks * wide + 0.5 * blocks;
+    if (cost < least) least = cost, best = wide;
+  }
+  return best;
+}
 
 // OIHW weights into panels [block of targets][row][block], rows ordered (ky, kx, reduced).
 // `forward` reduces over input channels; otherwise over output channels, with the kernel flipped.
@@ -203,17 +252,16 @@ ffi::Error Forward(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ff
                    int64_t left, int64_t dil_h, int64_t dil_w) {
   // Logical NCHW; the operands' layouts are channels-last.
   auto xd = x.dimensions(), wd = w.dimensions(), yd = y->dimensions();
-  const Shape in{xd[0], xd[2], xd[3], xd[1]}, result{yd[0], yd[2], yd[3], yd[1]};
-  const int64_t kh = wd[2], kw = wd[3];
+  const int64_t groups = xd[1] / wd[1], kh = wd[2], kw = wd[3];
+  const Shape in = Part(xd, groups), result = Part(yd, groups);
   const int wide = ChooseWidth(result.channels);
-  Buffer packed = Pack(pool, w.typed_data(), wd[0], wd[1], kh, kw, true, wide);
   const int64_t padded_h = std::max((result.height - 1) * stride_h + (kh - 1) * dil_h + 1, in.height + top);
   const int64_t padded_w = std::max((result.width - 1) * stride_w + (kw - 1) * dil_w + 1, in.width + left);
   PixelClass all;
   for (int64_t oy = 0; oy < result.height; ++oy)
     for (int64_t ox = 0; ox < result.width; ++ox) {
       all.base.push_back((oy * stride_h * padded_w + ox * stride_w) * in.channels);
-      all.target.push_back((oy * result.width + ox) * result.channels);
+      all.target.push_back((oy * result.width + ox) * result.pitch);
     }
   int64_t run = in.channels;
   if (dil_w == 1) {
@@ -226,8 +274,14 @@ ffi::Error Forward(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ff
         all.taps.push_back({(ky * dil_h * padded_w + kx * dil_w) * in.channels,
                             (ky * kw + kx) * in.channels});
   }
-  RunClasses(pool, x.typed_data(), in, top, left, padded_h, padded_w, {all}, run, packed.get(),
-             kh * kw * in.channels, wide, y->typed_data(), result);
+  const std::vector<PixelClass> classes{all};
+  for (int64_t group = 0; group < groups; ++group) {
+    const float* weights = w.typed_data() + group * result.channels * in.channels * kh * kw;
+    Buffer packed = Pack(pool, weights, result.channels, in.channels, kh, kw, true, wide);
+    RunClasses(pool, x.typed_data() + group * in.channels, in, top, left, padded_h, padded_w,
+               classes, run, packed.get(), kh * kw * in.channels, wide,
+               y->typed_data() + group * result.channels, result);
+  }
   return ffi::Error::Success();
 }
 
@@ -236,10 +290,9 @@ ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buf
                          ffi::ResultBuffer<ffi::F32> dx, int64_t stride_h, int64_t stride_w,
                          int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
   auto gd = g.dimensions(), wd = w.dimensions(), xd = dx->dimensions();
-  const Shape in{gd[0], gd[2], gd[3], gd[1]}, result{xd[0], xd[2], xd[3], xd[1]};
-  const int64_t kh = wd[2], kw = wd[3];
+  const int64_t groups = xd[1] / wd[1], kh = wd[2], kw = wd[3];
+  const Shape in = Part(gd, groups), result = Part(xd, groups);
   const int wide = ChooseWidth(result.channels);
-  Buffer packed = Pack(pool, w.typed_data(), wd[0], wd[1], kh, kw, false, wide);
   // Room for every position that a kernel element can ask for.
   const int64_t reach_h = (kh - 1) * dil_h, reach_w = (kw - 1) * dil_w;
   const int64_t pad_top = CeilDiv(reach_h, stride_h), pad_left = CeilDiv(reach_w, stride_w);
@@ -251,7 +304,7 @@ ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buf
       const int64_t py = iy + top, px = ix + left;
       PixelClass& c = classes[(py % stride_h) * stride_w + px % stride_w];
       c.base.push_back(((py / stride_h + pad_top) * padded_w + px / stride_w + pad_left) * in.channels);
-      c.target.push_back((iy * result.width + ix) * result.channels);
+      c.target.push_back((iy * result.width + ix) * result.pitch);
     }
   const bool plain = stride_w == 1 && dil_w == 1;
   for (int64_t cy = 0; cy < stride_h; ++cy)
@@ -274,8 +327,13 @@ ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buf
       }
     }
   const int64_t run = plain ? kw * in.channels : in.channels;
-  RunClasses(pool, g.typed_data(), in, pad_top, pad_left, padded_h, padded_w, classes, run,
-             packed.get(), kh * kw * in.channels, wide, dx->typed_data(), result);
+  for (int64_t group = 0; group < groups; ++group) {
+    const float* weights = w.typed_data() + group * in.channels * result.channels * kh * kw;
+    Buffer packed = Pack(pool, weights, in.channels, result.channels, kh, kw, false, wide);
+    RunClasses(pool, g.typed_data() + group * in.channels, in, pad_top, pad_left, padded_h,
+               padded_w, classes, run, packed.get(), kh * kw * in.channels, wide,
+               dx->typed_data() + group * result.channels, result);
+  }
   return ffi::Error::Success();
 }
 
@@ -313,36 +371,33 @@ void WeightRows(int rows, const float* source, const int64_t* base, const float*
   }
 }
 
-ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> g,
-                          ffi::ResultBuffer<ffi::F32> dw, int64_t stride_h, int64_t stride_w,
-                          int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
-  auto xd = x.dimensions(), gd = g.dimensions(), wd = dw->dimensions();
-  const Shape in{xd[0], xd[2], xd[3], xd[1]}, grad{gd[0], gd[2], gd[3], gd[1]};
-  const int64_t out_c = wd[0], in_c = wd[1], kh = wd[2], kw = wd[3];
+void WeightGradientOf(ffi::ThreadPool& pool, const float* x, Shape in, const float* g, Shape grad,
+                      float* result, int64_t kh, int64_t kw, int64_t stride_h, int64_t stride_w,
+                      int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
+  const int64_t out_c = grad.channels, in_c = in.channels;
   const int wide = ChooseWidth(out_c);
   const int64_t block = wide * kLanes, blocks = CeilDiv(out_c, block);
   const int64_t padded_h = std::max((grad.height - 1) * stride_h + (kh - 1) * dil_h + 1, in.height + top);
   const int64_t padded_w = std::max((grad.width - 1) * stride_w + (kw - 1) * dil_w + 1, in.width + left);
-  const int64_t padded_image = padded_h * padded_w * in.channels;
-  Buffer padded = Allocate(in.batch * padded_image + kLanes);
+  const Padded padded = Pad(pool, x, in, top, left, padded_h, padded_w);
   // Gradients in panels of `block` channels, so that a pixel's block is one run of memory.
   const int64_t pixels = grad.batch * grad.pixels();
-  Buffer panels = Allocate(blocks * pixels * block);
-  ParallelFor(pool, in.batch, [&](int64_t n) {
-    PadImage(x.typed_data() + n * in.image(), in, top, left, padded_h, padded_w,
-             padded.get() + n * padded_image);
+  const bool as_is = blocks == 1 && block == grad.pitch;
+  Buffer panels = as_is ? Buffer() : Allocate(blocks * pixels * block);
+  const float* grad_panels = as_is ? g : panels.get();
+  if (!as_is) ParallelFor(pool, in.batch, [&](int64_t n) {
     for (int64_t p = n * grad.pixels(); p < (n + 1) * grad.pixels(); ++p)
       for (int64_t b = 0; b < blocks; ++b) {
         const int64_t live = std::min(block, out_c - b * block);
         float* to = panels.get() + (b * pixels + p) * block;
-        std::memcpy(to, g.typed_data() + p * out_c + b * block, sizeof(float) * live);
+        std::memcpy(to, g + p * grad.pitch + b * block, sizeof(float) * live);
         if (live < block) std::memset(to + live, 0, sizeof(float) * (block - live));
       }
   });
   std::vector<int64_t> base(pixels), at(pixels);
   for (int64_t p = 0; p < pixels; ++p) {
     const int64_t n = p / grad.pixels(), oy = p % grad.pixels() / grad.width, ox = p % grad.width;
-    base[p] = n * padded_image + (oy * stride_h * padded_w + ox * stride_w) * in.channels;
+    base[p] = n * padded.image + (oy * stride_h * padded_w + ox * stride_w) * in.channels;
     at[p] = p * block;
   }
   const bool joined = dil_w == 1;
@@ -356,24 +411,22 @@ ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Bu
     const int64_t b = job / (taps * strips), t = job / strips % taps, s = job % strips;
     const int64_t first = s * strip, last = std::min(run, first + strip);
     const int64_t ky = joined ? t : t / kw, kx = joined ? 0 : t % kw;
-    const float* source = padded.get() + (ky * dil_h * padded_w + kx * dil_w) * in.channels;
+    const float* source = padded.data + (ky * dil_h * padded_w + kx * dil_w) * in.channels;
     float* out = sums.get() + (b * rows + t * run) * block;
     std::memset(out + first * block, 0, sizeof(float) * (last - first) * block);
     for (int64_t p = 0; p < pixels; p += kChunk) {
       const int64_t count = std::min(kChunk, pixels - p);
       for (int64_t i = first; i < last; i += kTall) {
         const int height = static_cast<int>(std::min<int64_t>(kTall, last - i));
-        const float* grads = panels.get() + b * pixels * block;
-        if (wide == kWide) {
-          WeightRows<kWide>(height, source + i, base.data() + p, grads, at.data() + p, count, out + i * block, block);
-        } else {
-          WeightRows<1>(height, source + i, base.data() + p, grads, at.data() + p, count, out + i * block, block);
-        }
+        const float* grads = grad_panels + b * pixels * block;
+        WithWidth(wide, [&](auto w) {
+          WeightRows<w.value>(height, source + i, base.data() + p, grads, at.data() + p, count,
+                              out + i * block, block);
+        });
       }
     }
   });
   // Rows (ky, kx, in) of panels back to OIHW.
-  float* result = dw->typed_data();
   ParallelFor(pool, CeilDiv(in_c, 8) * blocks, [&](int64_t job) {
     const int64_t b = job % blocks, first = job / blocks * 8;
     const int64_t last = std::min(in_c, first + 8), live = std::min(block, out_c - b * block);
@@ -383,24 +436,23 @@ ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Bu
           result[((b * block + o) * in_c + i) * kh * kw + k] =
               sums.get()[(b * rows + k * in_c + i) * block + o];
   });
+}
+
+ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> g,
+                          ffi::ResultBuffer<ffi::F32> dw, int64_t stride_h, int64_t stride_w,
+                          int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
+  auto xd = x.dimensions(), gd = g.dimensions(), wd = dw->dimensions();
+  const int64_t groups = xd[1] / wd[1], kh = wd[2], kw = wd[3];
+  const Shape in = Part(xd, groups), grad = Part(gd, groups);
+  for (int64_t group = 0; group < groups; ++group)
+    WeightGradientOf(pool, x.typed_data() + group * in.channels, in,
+                     g.typed_data() + group * grad.channels, grad,
+                     dw->typed_data() + group * grad.channels * in.channels * kh * kw, kh, kw,
+                     stride_h, stride_w, top, left, dil_h, dil_w);
   return ffi::Error::Success();
 }
 
 }  // namespace
-
-#define BIREME_CONV_HANDLER(Name, Function)                                  \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(Name, Function,                              \
-                                ffi::Ffi::Bind()                             \
-                                    .Ctx<ffi::ThreadPool>()                  \
-                                    .Arg<ffi::Buffer<ffi::F32>>()            \
-                                    .Arg<ffi::Buffer<ffi::F32>>()            \
-                                    .Ret<ffi::Buffer<ffi::F32>>()            \
-                                    .Attr<int64_t>("stride_h")               \
-                                    .Attr<int64_t>("stride_w")               \
-                                    .Attr<int64_t>("top")                    \
-                                    .Attr<int64_t>("left")                   \
-                                    .Attr<int64_t>("dil_h")                  \
-                                    .Attr<int64_t>("dil_w"))
 
 BIREME_CONV_HANDLER(bireme_conv_forward, Forward);
 BIREME_CONV_HANDLER(bireme_conv_input_grad, InputGradient);
