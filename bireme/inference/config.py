@@ -22,6 +22,12 @@ _PASS_NAMES = {
     "constant_folding_pass": "fold_constants",
     "common_subexpression_elimination_pass": "share_common",
     "dead_code_elimination_pass": "dead_code",
+    "fc_bn_fuse_pass": "fold_affine", "matmul_scale_fuse_pass": "fold_affine",
+    "matmul_transpose_fuse_pass": "layout", "transpose_flatten_concat_fuse_pass": "layout",
+    "identity_op_clean_pass": "layout", "layer_norm_fuse_pass": "fuse_norms",
+    "rms_norm_fuse_pass": "fuse_norms", "fused_multi_head_attention_pass": "fuse_attention",
+    "multihead_matmul_fuse_pass_v2": "fuse_attention", "silu_fuse_pass": "fuse_activations",
+    "gelu_tanh_fuse_pass": "fuse_activations",
 }  # fmt: skip
 _OTHER_VENDORS = {
     "tensorrt": "TensorRT; on NVIDIA GPUs use enable_use_gpu, XLA compiles the whole net",
@@ -38,7 +44,7 @@ class PassBuilder:
     """The list of passes over the graph; see `bireme.passes`."""
 
     def __init__(self) -> None:
-        self._names = passes.names()
+        self._names = passes.enabled()
 
     def all_passes(self) -> list[str]:
         """Names in the order in which they run."""

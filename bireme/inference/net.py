@@ -19,7 +19,6 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Node
 from bireme.inference.config import Config
 from bireme.inference.kinds import PrecisionType
-from bireme.inference.precision import lowered
 from bireme.jit import artifact as artifacts
 
 MAX_GRAPHS = 64  # of a model that is captured once per size
@@ -48,6 +47,7 @@ class Net:
         self._options = config
         self._lock = threading.Lock()
         self._graphs: dict[tuple[Aval, ...], Prepared] = {}
+        self.report = passes.Report()
         self._source: PaddleModel | artifacts.Artifact = _load(config)
         source = self._source
         if isinstance(source, PaddleModel):
@@ -116,13 +116,15 @@ class Net:
     def _optimized(self, graph: Graph, arguments: list[int]) -> Prepared:
         options = self._options
         chosen = options.pass_builder().all_passes() if options.ir_optim() else ["dead_code"]
-        for number, name in enumerate(chosen):
-            graph = passes.run(graph, [name])
-            if options._debug:
-                _show(graph, options, f"{number}_{name}")
-        if options._precision is not PrecisionType.Float32:
-            kind = "float16" if options._precision is PrecisionType.Half else "bfloat16"
-            graph = passes.run(lowered(graph, kind), ["fold_constants", "dead_code"])
+        self.report.rows.clear()  # of the graph that was made last
+        with passes.reporting(self.report):
+            for number, name in enumerate(chosen):
+                graph = passes.run(graph, [name])
+                if options._debug:
+                    _show(graph, options, f"{number}_{name}")
+            if options._precision is not PrecisionType.Float32:
+                kind = "float16" if options._precision is PrecisionType.Half else "bfloat16"
+                graph = passes.run(graph, [kind, "fold_constants", "dead_code"])
         graph = _arguments_first(graph)
         made = Prepared(graph, [graph.inputs[i] for i in range(len(arguments))])
         if options._save_optimized:

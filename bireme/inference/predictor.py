@@ -175,6 +175,10 @@ class Predictor:
             return engine.name
         return None
 
+    def pass_report(self) -> str:
+        """What each pass did to the model's graph, as a table; filled by the first run."""
+        return str(self._shared.net.report)
+
     def profile_report(self) -> str:
         """How long the stages of the runs took (see Config.enable_profile)."""
         if not self._stages:

@@ -1,4 +1,4 @@
-"""Put what scales and shifts a convolution's channels into its weights."""
+"""Put what scales and shifts the channels of a convolution or linear layer into its weights."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import numpy as np
 
 from bireme.core.aval import aval
 from bireme.core.graph import Graph, Node, Number
+from bireme.core.op import OPS
 from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
+
+_PRODUCTS = ("linear", "matmul")
+_STARTS = ("conv", "conv_transpose", *_PRODUCTS)
 
 
 @dataclass
 class _Chain:
-    """A convolution and the calls after it that it can take over: y = scale * conv(x) + shift."""
+    """A convolution or product and the calls after it that it can take over:
+    y = scale * conv(x) + shift."""
 
     node: Node
     scale: np.ndarray
@@ -26,8 +31,9 @@ class _Chain:
 
 @register("fold_affine", order=15)
 def fold_affine(graph: Graph) -> Graph:
-    """Fold batch_norm, and products and sums with a number per channel, into the convolution
-    before them. Weights must be constants and nobody else may look at the values between."""
+    """Fold batch_norm, and products and sums with a number per channel, into the convolution or
+    linear layer before them (a product with a matrix becomes one). Weights must be
+    constants and nobody else may look at the values between."""
     uses: dict[int, int] = {}
     for ref in (*(a for n in graph.nodes for a in n.args), *graph.outputs):
         if isinstance(ref, int) and not isinstance(ref, Number):
@@ -68,11 +74,17 @@ def _constant(graph: Graph, ref: Any) -> np.ndarray | None:
 
 def _start(graph: Graph, node: Node) -> _Chain | None:
     call = node.call
-    if call.op.name not in ("conv", "conv_transpose") or any(c is not None for c in call.casts):
+    name = call.op.name
+    if name not in _STARTS or any(c is not None for c in call.casts):
+        return None
+    if name == "matmul" and (any(call.attrs.values()) or call.types[0].ndim < 2):  # type: ignore
         return None
     weight = _constant(graph, node.args[1])
-    bias = None if node.args[2] is None else _constant(graph, node.args[2])
-    if weight is None or (bias is None and node.args[2] is not None):
+    given = node.args[2] if len(node.args) > 2 else None
+    bias = None if given is None else _constant(graph, given)
+    if weight is None or (bias is None and given is not None):
+        return None
+    if name in _PRODUCTS and weight.ndim != 2:
         return None
     if weight.dtype not in (np.float32, np.float64):
         return None
@@ -82,7 +94,8 @@ def _start(graph: Graph, node: Node) -> _Chain | None:
 
 
 def _channel_axis(node: Node) -> int:
-    return node.call.outs[0].ndim - 1 if node.call.attrs.get("last") else 1
+    last = node.call.op.name in _PRODUCTS or node.call.attrs.get("last")
+    return node.call.outs[0].ndim - 1 if last else 1
 
 
 def _extended(
@@ -150,7 +163,9 @@ def _folded(graph: Graph, builder: GraphBuilder, chain: _Chain) -> int:
     weight = _constant(graph, node.args[1])
     assert weight is not None  # noqa: S101 (a chain starts with a constant weight)
     scale = np.broadcast_to(chain.scale, chain.shift.shape)
-    if call.op.name == "conv":  # [out, in / groups, …]
+    if call.op.name in _PRODUCTS:  # [in, out]
+        scaled = weight * scale
+    elif call.op.name == "conv":  # [out, in / groups, …]
         scaled = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
     else:  # [in, out / groups, …]: the rows of one group make that group's outputs
         groups = call.attrs["groups"]
@@ -159,8 +174,11 @@ def _folded(graph: Graph, builder: GraphBuilder, chain: _Chain) -> int:
         scaled = (parts * factor).reshape(weight.shape)
     dtype = call.outs[0].dtype
     bias = builder.constant(chain.shift.astype(dtype.numpy))
-    types = (*call.types[:2], aval((chain.shift.size,), dtype), *call.types[3:])
-    fresh = call_with(call.op, types, call.layout, call.attrs, (None,) * len(types))
     args = (builder.ref(node.args[0]), builder.constant(scaled.astype(weight.dtype)), bias)
+    types = (*call.types[:2], aval((chain.shift.size,), dtype), *call.types[3:])
     rest = tuple([builder.ref(a) for a in node.args[3:]])
+    # A product with a matrix takes no bias; a linear layer is one that does.
+    op = OPS["linear"] if call.op.name == "matmul" else call.op
+    attrs = dict(op.attr_defaults) if call.op.name == "matmul" else call.attrs
+    fresh = call_with(op, types, (-1,) * len(types), attrs, (None,) * len(types))
     return builder.add(fresh, (*args, *rest), node.tape)[0]

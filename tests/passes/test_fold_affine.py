@@ -37,6 +37,7 @@ def names(graph: Graph) -> list[str]:
     return [n.call.op.name for n in graph.nodes]
 
 
+paddle_matmul = bireme.matmul
 WEIGHT, DEPTHWISE, UP = f(6, 4, 3, 3), f(4, 1, 3, 3), f(4, 3, 2, 2)
 STATS = [f(6), f(6) + 1, f(6) + 2, f(6) - 1]
 
@@ -60,7 +61,22 @@ CASES = {
     "channels last": (
         lambda x: F.conv2d(x, f(6, 9, 3, 3), data_format="NHWC") * f(6), ["conv"]
     ),
+    "linear and norm": (lambda x: norm(F.linear(x.mean([2, 3]), f(4, 6), f(6))), ["mean", "linear"]),
+    "linear and numbers": (
+        lambda x: (F.linear(x, f(8, 5)) * f(5) - 1.0) * 0.5, ["linear"]
+    ),
+    "a product and a bias": (lambda x: paddle_matmul(x, f(8, 5)) + f(5), ["linear"]),
+    "a product and norm": (
+        lambda x: norm(paddle_matmul(x.mean([2, 3]), f(4, 6)) + f(6)), ["mean", "linear"]
+    ),
     # what must stay
+    "a turned product": (
+        lambda x: paddle_matmul(x, f(5, 8), transpose_y=True) + f(5), ["matmul", "add"]
+    ),
+    "a product of many": (
+        lambda x: paddle_matmul(x, f(4, 8, 5)) + f(5), ["matmul", "add"]
+    ),
+    "linear and a column": (lambda x: F.linear(x, f(8, 5)) + f(9, 1), ["linear", "add"]),
     "not per channel": (lambda x: F.conv2d(x, WEIGHT) * f(7, 6), ["conv", "multiply"]),
     "reversed": (lambda x: 1.0 - F.conv2d(x, WEIGHT), ["conv", "subtract"]),
     "not constant": (lambda x: F.conv2d(x, WEIGHT) * x.mean(), ["conv", "mean", "multiply"]),

@@ -55,7 +55,11 @@ def compute(graph: Graph, given: list[np.ndarray]) -> list[np.ndarray]:
         return graph.evaluate(leaves, floats, ints, get_backend("numpy").run_call)
 
 
-@pytest.mark.parametrize("chosen", [[n] for n in passes.names()] + [passes.names()])
+EXACT = ("fold_constants", "share_common", "dead_code", "layout")
+KEEPING_TYPES = passes.enabled()
+
+
+@pytest.mark.parametrize("chosen", [[n] for n in KEEPING_TYPES] + [KEEPING_TYPES])
 @settings(max_examples=40, deadline=None)
 @given(steps=programs())
 def test_same_results(chosen, steps) -> None:
@@ -65,7 +69,10 @@ def test_same_results(chosen, steps) -> None:
     before = compute(graph, inputs)
     after = passes.run(graph, chosen)
     for a, b in zip(before, compute(after, inputs), strict=True):
-        np.testing.assert_array_equal(a, b)
+        if chosen[0] in EXACT:
+            np.testing.assert_array_equal(a, b)
+        else:  # overflow is allowed to come earlier or later by a bit
+            np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
     assert len(after.nodes) <= len(graph.nodes)
 
 
@@ -114,3 +121,11 @@ def test_switching() -> None:
     assert names_of(passes.run(graph)) == ["add"]
     with pytest.raises(InvalidArgument, match=r"no pass named 'fuse'\. There are: fold_constants"):
         passes.run(graph, ["fuse"])
+
+
+def test_the_list_can_be_read() -> None:
+    lines = passes.describe().splitlines()
+    assert len(lines) == len(passes.names())
+    assert lines[0].startswith("on   fold_constants ")
+    assert sum(line.startswith("off") for line in lines) == 2
+    assert passes.enabled() == [n for n in passes.names() if passes.is_enabled(n)]
