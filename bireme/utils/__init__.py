@@ -1,6 +1,6 @@
 """Small helpers around the framework: `paddle.utils`."""
 
-from bireme.utils import dlpack, download, layers_utils, unique_name
+from bireme.utils import cpp_extension, dlpack, download, layers_utils, unique_name
 from bireme.utils.deprecated import VisibleDeprecationWarning, deprecated
 from bireme.utils.imports import require_version, try_import
 from bireme.utils.install_check import run_check
@@ -18,6 +18,7 @@ __all__ = [
     "VisibleDeprecationWarning",
     "assert_same_structure",
     "convert_to_list",
+    "cpp_extension",
     "deprecated",
     "dlpack",
     "download",

@@ -1,0 +1,238 @@
+"""Compiling an extension's sources into a shared library, once per contents and flags.
+
+A library is looked up by its sources, flags and compiler, and taken if every file that was
+included when it was built is still the same. Processes take turns by a lock on the folder, and a
+library appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bireme.core import config, jax_door
+from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.kernels.native import compiler
+
+INCLUDE = Path(__file__).parent.parent.parent / "include"
+MAIN = INCLUDE / "bireme" / "extension_main.cc"
+_CXX = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden")
+_NVCC = ("-std=c++17", "-O2", "-Xcompiler", "-fPIC,-fvisibility=hidden")
+_CUDA_SUFFIXES = (".cu",)
+_TIMEOUT = 1200  # seconds for one source
+
+
+class BuildError(BiremeError, RuntimeError):
+    """The compiler refused an extension's sources."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compiled, and how."""
+
+    name: str
+    sources: tuple[str, ...]
+    cxx_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    include_paths: tuple[str, ...] = ()
+    library_paths: tuple[str, ...] = ()
+    verbose: bool = field(default=False, compare=False)
+
+    @property
+    def uses_cuda(self) -> bool:
+        return any(s.endswith(_CUDA_SUFFIXES) for s in self.sources)
+
+
+def get_build_directory(verbose: bool = False) -> str:
+    """The folder that built extensions are kept in: `PADDLE_EXTENSION_DIR`, or one in the cache."""
+    folder = os.environ.get("PADDLE_EXTENSION_DIR")
+    if folder is None:
+        folder = os.path.join(config.cache_dir, "extensions")
+        _say(verbose, f"PADDLE_EXTENSION_DIR is not set; extensions are built in {folder}")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def build(plan: Plan, folder: Path) -> Path:
+    """The library of `plan` in `folder`, built if it is not there yet."""
+    for source in plan.sources:
+        if not os.path.isfile(source):
+            raise InvalidArgument(f"[cpp_extension] there is no source file {source!r}")
+    folder.mkdir(parents=True, exist_ok=True)
+    key = _key(plan)
+    manifest = folder / f"{plan.name}_{key}.json"
+    with _locked(folder):
+        found = _built(manifest)
+        if found is not None:
+            _say(plan.verbose, f"{plan.name}: {found} is up to date")
+            return found
+        return _make(plan, folder, manifest, key)
+
+
+def nvcc() -> str | None:
+    """CUDA's compiler, if it is installed."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    inside = os.path.join(home, "bin", "nvcc") if home else None
+    return inside if inside and os.path.exists(inside) else shutil.which("nvcc")
+
+
+def _cuda_home(found: str) -> Path:
+    # The command may be a link or a script that stands elsewhere; nvcc itself knows its folder.
+    said = subprocess.run([found, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    for line in said.stderr.splitlines():
+        if line.startswith("#$ TOP="):
+            return Path(line.removeprefix("#$ TOP=").strip())
+    return Path(os.path.realpath(found)).parent.parent
+
+
+def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build_") as work:
+        objects: list[str] = []
+        used: set[str] = set()
+        for i, source in enumerate([*plan.sources, str(MAIN)]):
+            target = os.path.join(work, f"{i}_{Path(source).stem}.o")
+            listed = target + ".d"
+            named = ["-MD", "-MF", listed, "-c", source, "-o", target]
+            _run([*_compile_command(plan, source), *named], source, plan)
+            used.update(_dependencies(listed))
+            objects.append(target)
+        made = os.path.join(work, "library.so")
+        _run([*_link_command(plan), *objects, "-o", made, *_link_inputs(plan)], plan.name, plan)
+        seen = {path: _digest(path) for path in sorted(used) if os.path.exists(path)}
+        whole = hashlib.sha256((key + json.dumps(seen)).encode()).hexdigest()[:16]
+        # A name of its own: a library that is already loaded cannot be loaded anew by its path.
+        library = folder / f"{plan.name}_{whole}.so"
+        os.replace(made, library)
+        written = os.path.join(work, "manifest.json")
+        Path(written).write_text(json.dumps({"library": library.name, "files": seen}))
+        os.replace(written, manifest)
+    return library
+
+
+def _compile_command(plan: Plan, source: str) -> list[str]:
+    includes = [f"-I{p}" for p in (INCLUDE, jax_door.jax().ffi.include_dir(), *plan.include_paths)]
+    if source.endswith(_CUDA_SUFFIXES):
+        cuda = _required_nvcc(source)
+        return [cuda, *_NVCC, "-DPADDLE_WITH_CUDA", *includes, *plan.cuda_flags]
+    command = [_required_compiler(), *_CXX, *includes]
+    if plan.uses_cuda:
+        home = _cuda_home(_required_nvcc(plan.name))
+        command += ["-DPADDLE_WITH_CUDA", f"-I{home / 'include'}"]
+    # The way into the library is ours: a user's -Werror or -D does not belong there.
+    return command if source == str(MAIN) else [*command, *plan.cxx_flags]
+
+
+def _link_command(plan: Plan) -> list[str]:
+    return [_required_compiler(), "-shared", "-Wl,-Bsymbolic"]
+
+
+def _link_inputs(plan: Plan) -> list[str]:
+    given = [f"-L{p}" for p in plan.library_paths] + list(plan.link_flags)
+    if plan.uses_cuda:
+        home = _cuda_home(_required_nvcc(plan.name))
+        # The runtime is linked in: it finds the one driver of the process by itself.
+        given += [f"-L{home / 'lib64'}", "-lcudart_static", "-lrt", "-lpthread", "-ldl"]
+    return given
+
+
+def _required_compiler() -> str:
+    found = compiler()
+    if found is None:
+        raise BuildError(
+            "[cpp_extension] no C++ compiler was found. Install g++ or clang++, or name one in CXX"
+        )
+    return found
+
+
+def _required_nvcc(what: str) -> str:
+    found = nvcc()
+    if found is None:
+        raise BuildError(
+            f"[cpp_extension] {what} needs CUDA's compiler nvcc, which was not found. Install the "
+            "CUDA toolkit and name its folder in CUDA_HOME, or leave the .cu files out"
+        )
+    return found
+
+
+def _run(command: list[str], what: str, plan: Plan) -> None:
+    _say(plan.verbose, shlex.join(command))
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"[cpp_extension] compiling {what} took over {_TIMEOUT} s") from None
+    output = (done.stderr + done.stdout).strip()
+    if done.returncode != 0:
+        raise BuildError(f"[cpp_extension] {what} could not be compiled:\n{output[:8000]}")
+    if output:
+        _say(plan.verbose, output)
+
+
+def _say(verbose: bool, text: str) -> None:
+    if verbose:
+        print(text)  # noqa: T201 (the user asked for it)
+
+
+def _key(plan: Plan) -> str:
+    digest = hashlib.sha256(repr(plan).encode())
+    for part in (
+        *_CXX,
+        str(compiler()),
+        str(nvcc() if plan.uses_cuda else ""),
+        jax_door.jax().__version__,
+    ):
+        digest.update(part.encode())
+    return digest.hexdigest()[:16]
+
+
+def _built(manifest: Path) -> Path | None:
+    """The library that the manifest tells of, if nothing it was made of has changed."""
+    try:
+        said = json.loads(manifest.read_text())
+        library = manifest.parent / said["library"]
+        fresh = all(_digest(path) == digest for path, digest in said["files"].items())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return library if fresh and library.exists() else None
+
+
+def _dependencies(listed: str) -> Iterable[str]:
+    """The files of a make rule as the compiler writes it, without the system's own."""
+    text = Path(listed).read_text().replace("\\\n", " ")
+    names = shlex.split(text.partition(":")[2])
+    return (os.path.abspath(n) for n in names if not n.startswith(("/usr/include", "/usr/lib")))
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with open(folder / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def as_tuple(given: Sequence[str] | str | None, what: str) -> tuple[str, ...]:
+    """A list of texts, as Paddle's functions take it; a single text is a common mistake."""
+    if given is None:
+        return ()
+    if isinstance(given, str) or not all(isinstance(g, str | os.PathLike) for g in given):
+        raise InvalidArgument(
+            f"[cpp_extension] {what} must be a list of strings. Received: {given!r}"
+        )
+    return tuple(os.fspath(g) for g in given)
