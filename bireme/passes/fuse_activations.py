@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 from bireme.core.graph import Graph, Node, Ref
 from bireme.passes.manager import register
@@ -67,10 +68,10 @@ def _curves(m: Matcher, ref: int) -> list[tuple[int, int]]:
 def _candidates(m: Matcher, inner: int) -> list[int]:
     """Values that may be the x of the curve's argument: all near above it."""
     found: list[int] = []
-    todo = [inner]
+    todo: list[int] = [inner]
     for _ in range(5):
-        args = [a for r in todo if r in m.makers for a in m.makers[r].args]
-        todo = [a for a in dict.fromkeys(args) if is_value(a)]  # type: ignore[misc]
+        args: list[Any] = [a for r in todo if r in m.makers for a in m.makers[r].args]
+        todo = [a for a in dict.fromkeys(args) if is_value(a)]
         found += [a for a in todo if a not in found]
     return found
 

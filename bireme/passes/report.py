@@ -47,10 +47,9 @@ class Report:
             return "no passes ran"
         width = max(len("pass"), *(len(r.name) for r in self.rows))
         lines = [f"{'pass':<{width}}  {'before':>6}  {'after':>6}  {'ms':>7}  what changed"]
-        lines += [
-            f"{r.name:<{width}}  {r.before:>6}  {r.after:>6}  {r.seconds * 1e3:>7.1f}  {r.changes()}"
-            for r in self.rows
-        ]
+        for r in self.rows:
+            figures = f"{r.before:>6}  {r.after:>6}  {r.seconds * 1e3:>7.1f}"
+            lines.append(f"{r.name:<{width}}  {figures}  {r.changes()}")
         return "\n".join(lines)
 
 

@@ -61,7 +61,9 @@ CASES = {
     "channels last": (
         lambda x: F.conv2d(x, f(6, 9, 3, 3), data_format="NHWC") * f(6), ["conv"]
     ),
-    "linear and norm": (lambda x: norm(F.linear(x.mean([2, 3]), f(4, 6), f(6))), ["mean", "linear"]),
+    "linear and norm": (
+        lambda x: norm(F.linear(x.mean([2, 3]), f(4, 6), f(6))), ["mean", "linear"]
+    ),
     "linear and numbers": (
         lambda x: (F.linear(x, f(8, 5)) * f(5) - 1.0) * 0.5, ["linear"]
     ),
