@@ -124,6 +124,13 @@ class ShardOptimizer:
             if written:
                 self._keeper(written, layouts)
 
+    def _make_ready(self) -> None:
+        """Make and lay out the state of all parameters now, before a step is captured."""
+        for group in self._inner_opt._groups:
+            params = [p for p in group.params if p._node is not None]
+            for part in group.parts(params) if params else ():
+                self._plans[id(part)] = (part, self._plan(part, params))
+
     def _plan(self, part: Any, params: Any) -> tuple[list[Tensor], tuple[Layout | None, ...]]:
         """Lay out what an update writes; returns what has to be kept so, and how."""
         members = params if part.at is None else [params[i] for i in part.at]

@@ -1,0 +1,122 @@
+"""Strategy: how `dist.to_static` trains. Only settings that do something exist."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from bireme.core.errors import InvalidArgument, TypeMismatch
+
+
+class Settings:
+    """Named values with defaults; other names are errors."""
+
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        if config is not None and not isinstance(config, dict):
+            raise TypeMismatch(
+                f"[{type(self).__name__}] settings are a dict. Received: {type(config).__name__}"
+            )
+        self.__dict__.update(self._defaults)
+        for name, value in (config or {}).items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._defaults:
+            raise InvalidArgument(
+                f"[{type(self).__name__}] there is no setting {name!r}; it has "
+                f"{', '.join(self._defaults)}"
+            )
+        default = self._defaults[name]
+        kinds = (int, float) if isinstance(default, float) else type(default)
+        if default is not None and not isinstance(value, kinds):
+            raise TypeMismatch(
+                f"[{type(self).__name__}] {name} is of type {type(default).__name__}. Received: "
+                f"{value!r}"
+            )
+        self.__dict__[name] = value
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._defaults}
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}={v!r}" for k, v in self.to_dict().items())
+        return f"{type(self).__name__}({inside})"
+
+
+class ShardingConfig(Settings):
+    """Optimizer state (stage 1), gradients (2) and parameters (3) in `degree` parts."""
+
+    _defaults: ClassVar = {"enable": False, "stage": 1, "degree": 8}
+
+
+class GradientMergeConfig(Settings):
+    """Update after every `k_steps` batches, with the average of their gradients or their sum."""
+
+    _defaults: ClassVar = {"enable": False, "k_steps": 1, "avg": True}
+
+
+class AMPConfig(Settings):
+    """Mixed precision, with loss scaling for float16."""
+
+    _defaults: ClassVar = {
+        "enable": False,
+        "dtype": "float16",
+        "level": "o1",
+        "init_loss_scaling": 32768.0,
+        "incr_every_n_steps": 1000,
+        "decr_every_n_nan_or_inf": 2,
+        "incr_ratio": 2.0,
+        "decr_ratio": 0.8,
+        "use_dynamic_loss_scaling": True,
+        "custom_black_list": [],
+        "custom_white_list": [],
+    }
+
+
+class RecomputeConfig(Settings):
+    """Run each of the model's direct sublayers again in the backward pass instead of keeping its
+    insides."""
+
+    _defaults: ClassVar = {"enable": False}
+
+
+_PARTS = {
+    "sharding": ShardingConfig,
+    "gradient_merge": GradientMergeConfig,
+    "amp": AMPConfig,
+    "recompute": RecomputeConfig,
+}
+
+
+class Strategy:
+    """Settings of a training step: `sharding`, `gradient_merge`, `amp`, `recompute`.
+
+    >>> Strategy({"sharding": {"enable": True, "stage": 2}}).sharding.stage
+    2
+    """
+
+    sharding: ShardingConfig
+    gradient_merge: GradientMergeConfig
+    amp: AMPConfig
+    recompute: RecomputeConfig
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        if config is not None and not isinstance(config, dict):
+            raise InvalidArgument(f"[Strategy] config is a dict. Received: {config!r:.80}")
+        given = dict(config or {})
+        for name, kind in _PARTS.items():
+            self.__dict__[name] = kind(given.pop(name, None))
+        if given:
+            raise InvalidArgument(
+                f"[Strategy] there is no part {sorted(given)[0]!r}; it has {', '.join(_PARTS)}"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise InvalidArgument(
+            f"[Strategy] {name!r} cannot be replaced; set fields of {', '.join(_PARTS)}, as in "
+            "strategy.sharding.enable = True"
+        )
+
+    def __repr__(self) -> str:
+        return "Strategy(" + ", ".join(repr(getattr(self, n)) for n in _PARTS) + ")"
