@@ -96,6 +96,18 @@ def left(call: Call, inputs: Sequence[Any]) -> Any:
     return None if found is None else found[0]
 
 
+def set_twin(array: Any, whole: Any) -> None:
+    """Remember that `array` is the leading part of `whole`, for kernels further on."""
+    if lowering.residuals is not None:
+        lowering.residuals["twin", id(array)] = (whole, array)
+
+
+def twin(array: Any) -> Any:
+    """What `set_twin` was given for `array`, or None."""
+    found = (lowering.residuals or {}).get(("twin", id(array)))
+    return None if found is None else found[0]
+
+
 def names() -> list[str]:
     """Every registered kernel's name."""
     return sorted({k.name for ks in _by_op.values() for k in ks})

@@ -1,8 +1,9 @@
-"""Half-precision products on GPUs whose sizes are not multiples of 8.
+"""Half-precision products on GPUs with a number of columns that is no multiple of 8: vocabularies.
 
 Tensor cores read rows of 16 bytes. A vocabulary of 50257 words breaks that, and its three
-products take twice their time; padded to a multiple of 64 they do not, and the padding itself
-is fused into what makes the operands and uses the result.
+products take twice their time; with 47 empty words more they do not. So that nothing is copied
+to add them, the padded logits stay known beside the cut ones (`set_twin`), and the loss's
+gradient is made in padded form.
 """
 
 from __future__ import annotations
@@ -11,59 +12,160 @@ from typing import Any
 
 from bireme.core import dtype as dt
 from bireme.core import jax_door
-from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
+from bireme.core.aval import Aval, aval
+from bireme.core.kernels import kernel, set_twin, twin
 from bireme.core.op import Call
+from bireme.ops import loss_class
+from bireme.ops.nn_support import wide
 
 _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
 _LARGE = 1 << 20  # elements of a weight from which on it pays
+_NAME = "aligned_vocabulary"
 
 
-def _unaligned(forward: Call) -> bool:
+def _column_axis(forward: Call) -> int:
+    """The axis of the weight that becomes the result's columns."""
+    return 0 if forward.attrs.get("transpose_y") else 1
+
+
+def _accepts(forward: Call) -> bool:
     x, y = forward.types[:2]
-    if not (isinstance(x, Aval) and isinstance(y, Aval)) or min(x.ndim, y.ndim) < 2:
+    if not (isinstance(x, Aval) and isinstance(y, Aval)) or x.ndim < 2 or y.ndim != 2:
         return False
     if not (x.is_static and y.is_static) or y.size < _LARGE or x.size == 0:
         return False
-    kind = forward.casts[1] or y.dtype
-    return kind in (dt.bfloat16, dt.float16) and any(
-        d % _UNIT for d in (*x.shape[-2:], *y.shape[-2:])
+    return (
+        (forward.casts[1] or y.dtype) in (dt.bfloat16, dt.float16)
+        and not forward.attrs.get("transpose_x")
+        and y.shape[_column_axis(forward)] % _UNIT != 0
     )
 
 
-class _Products:
-    """jax.numpy, with products on padded operands."""
-
-    def __init__(self, jnp: Any):
-        self._jnp = jnp
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._jnp, name)
-
-    def matmul(self, a: Any, b: Any, **options: Any) -> Any:
-        if a.ndim < 2 or b.ndim < 2:
-            return self._jnp.matmul(a, b, **options)
-        rows, columns = a.shape[-2], b.shape[-1]
-        out = self._jnp.matmul(self._pad(a), self._pad(b), **options)
-        return out[..., :rows, :columns]
-
-    def _pad(self, x: Any) -> Any:
-        more = [(-d) % _TILE if d % _UNIT and d > _TILE else 0 for d in x.shape[-2:]]
-        if not any(more):
-            return x
-        return self._jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, m) for m in more])
+def _pad(x: Any, axis: int) -> Any:
+    pads = [(0, 0)] * x.ndim
+    pads[axis] = (0, -x.shape[axis] % _TILE)
+    return jax_door.jnp().pad(x, pads)
 
 
-def _lower(call: Call, *arrays: Any) -> Any:
-    return call.op.lower(_Products(jax_door.jnp()), call, list(arrays))
+def _cut(x: Any, axis: int, size: int) -> Any:
+    return jax_door.jax().lax.slice_in_dim(x, 0, size, axis=axis)
 
 
-for _name in ("matmul", "linear"):
-    kernel(_name, name="aligned_products", platform="gpu", accepts=_unaligned)(_lower)
+def _product(call: Call, x: Any, y: Any, *bias: Any) -> Any:
+    columns = call.outs[0].shape[-1]
+    padded = [None if b is None else _pad(b, 0) for b in bias]
+    whole = call.op.lower(jax_door.jnp(), call, [x, _pad(y, _column_axis(call)), *padded])
+    out = _cut(whole, whole.ndim - 1, columns)
+    set_twin(out, whole)
+    return out
+
+
+def _product_grad(call: Call, grad: Any, *saved: Any) -> Any:
+    jnp = jax_door.jnp()
+    forward: Call = call.attrs["forward"]
+    needs: tuple[int, ...] = call.attrs["needs"]
+    axis = _column_axis(forward)
+    whole = twin(grad)
+    if whole is None:
+        whole = _pad(grad, grad.ndim - 1)
+    by_place = dict(zip(forward.saved_at, saved, strict=True))
+    flat = forward.cast(jnp, [by_place.get(i) for i in range(len(forward.types))])
+    if flat[1] is not None:
+        flat[1] = _pad(flat[1], axis)
+    types = list(forward.types)
+    for i, at in ((1, axis), (2, 0)):
+        t = types[i] if i < len(types) else None
+        if isinstance(t, Aval):
+            shape = (*t.shape[:at], whole.shape[-1], *t.shape[at + 1 :])
+            types[i] = aval(shape, t.dtype)
+    rule: Any = forward.op.vjp
+    given = {"x": flat[0], forward.op.inputs[1]: flat[1], **forward.attrs}
+    wanted = {k: given[k] for k in call.op.rule_params if k in given}  # type: ignore[attr-defined]
+    found = rule(jnp, whole, **wanted, types=types, needs=[i in needs for i in range(len(types))])
+    results = []
+    for i in needs:
+        t: Any = forward.types[i]
+        g = found[i]
+        if i == 1:
+            g = _cut(g, axis, t.shape[axis])
+        elif i == 2:
+            g = _cut(g, 0, t.shape[0])
+        results.append(jnp.reshape(g, t.shape).astype(t.dtype.numpy))
+    return tuple(results)
+
+
+for _op in ("matmul", "linear"):
+    kernel(_op, name=_NAME, platform="gpu", accepts=_accepts)(_product)
     kernel(
-        f"{_name}_grad",
-        name="aligned_products",
+        f"{_op}_grad",
+        name=_NAME,
         platform="gpu",
-        accepts=lambda call: _unaligned(call.attrs["forward"]),
-    )(_lower)
+        accepts=lambda call: _accepts(call.attrs["forward"]),
+    )(_product_grad)
+
+
+# --- between the product and the loss -------------------------------------------------------------
+
+
+def _reshaped(call: Call, x: Any) -> Any:
+    """A plain reshape; one that leaves the columns alone also reshapes the padded twin."""
+    out = jax_door.jnp().reshape(x, call.outs[0].shape)
+    whole = twin(x)
+    if whole is not None and out.shape[-1:] == x.shape[-1:]:
+        set_twin(out, jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1])))
+    return out if call.single else (out,)
+
+
+def _static(call: Call) -> bool:
+    return all(isinstance(t, Aval) and t.is_static and t.ndim > 1 for t in call.types)
+
+
+kernel("reshape", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
+kernel("reshape_grad", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
+
+
+# --- the loss -------------------------------------------------------------------------------------
+
+
+def _plain_loss(call: Call) -> bool:
+    """Cross-entropy by class numbers over the last axis, without weights or smoothing."""
+    forward: Call = call.attrs["forward"]
+    logits, _, weight, smoothing = forward.types
+    return (
+        isinstance(logits, Aval)
+        and logits.is_static
+        and weight is None
+        and smoothing is None
+        and forward.attrs["use_softmax"]
+        and forward.attrs["axis"] in (-1, logits.ndim - 1)
+        and call.types[1] is None  # the gradient of the loss alone, not of its normaliser
+    )
+
+
+@kernel("_cross_entropy_grad", name=_NAME, platform="gpu", accepts=_plain_loss)
+def _loss_grad(call: Call, *arrays: Any) -> Any:
+    jax = jax_door.jax()
+    jnp = jax.numpy
+    forward: Call = call.attrs["forward"]
+    saved = dict(zip(forward.saved_at, arrays[len(forward.outs) :], strict=True))
+    logits = saved[0]
+    whole = twin(logits)
+    if whole is None:
+        return call.op.lower(jnp, call, list(arrays))
+    attrs = forward.attrs
+    total, grad = wide(jnp, saved[-2]), wide(jnp, arrays[0])
+    if attrs["reduction"] == "none" and not attrs["keepdim"]:
+        grad = jnp.expand_dims(grad, -1)
+    safe, factor = loss_class.hard_terms(
+        jnp, saved[1], None, None, logits.ndim, logits.ndim - 1, attrs["ignore_index"],
+        attrs["reduction"], total.dtype,
+    )  # fmt: skip
+    safe = safe.astype(jnp.int32)
+    # One pass over the padded logits, which reads and writes aligned rows.
+    columns = jax.lax.broadcasted_iota(jnp.int32, whole.shape, whole.ndim - 1)
+    share = jnp.exp(wide(jnp, whole) - total) - (columns == safe)
+    pull = jnp.where(columns < logits.shape[-1], share * (grad * factor), 0).astype(whole.dtype)
+    out = _cut(pull, pull.ndim - 1, logits.shape[-1])
+    set_twin(out, pull)
+    return (out,)

@@ -69,7 +69,7 @@ def _hard_infer(
     return aval(shape, input.dtype), total
 
 
-def _hard_terms(
+def hard_terms(
     xp: Any, label: Any, weight: Any, smoothing: Any, ndim: int, axis: int, ignore_index: int,
     reduction: str, dtype: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
@@ -109,7 +109,7 @@ def _hard_vjp(
     grad = wide(xp, grads[0])
     if reduction == "none" and not keepdim:
         grad = xp.expand_dims(grad, axis)
-    safe, factor = _hard_terms(
+    safe, factor = hard_terms(
         xp, label, weight, smoothing, x.ndim, axis, ignore_index, reduction, x.dtype
     )
     pull = grad * factor
@@ -137,7 +137,7 @@ def _cross_entropy(
     """-log p[label] for every sample, weighted and reduced; and log(sum(exp(x)))."""
     x = wide(xp, input)
     axis %= x.ndim
-    safe, factor = _hard_terms(
+    safe, factor = hard_terms(
         xp, label, weight, smoothing, x.ndim, axis, ignore_index, reduction, x.dtype
     )
     if use_softmax:

@@ -8,49 +8,80 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import bireme as paddle
-from bireme.core import kernels
+from bireme.core import kernels, trace
 from bireme.kernels import gpu_attention, gpu_matmul, install
+from bireme.ops.attention import _attention
 
 install()
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_padded_products_are_the_products(turned, monkeypatch):
-    """A weight of 1031 columns, forward and both gradients, against the plain lowering."""
-    monkeypatch.setattr(gpu_matmul, "_LARGE", 1)
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((3, 70, 96)).astype("float32")
-    w = rng.standard_normal((1031, 96) if turned else (96, 1031)).astype("float32")
+def step_of(loss, wanted):
+    """The recorded step that leads to `loss` and the gradients of `wanted`, per platform."""
+    from bireme.core import jax_door
+    from bireme.core.graph import Graph
+
+    jnp = jax_door.jnp()
+    recorded = trace.state.trace
+    outputs = [loss._value.slot, *[t.grad._value.slot for t in wanted]]
+    graph = Graph.from_code(recorded.code, [v.aval for v in recorded.leaves], outputs)
+    leaves = [jnp.asarray(v.buf) for v in recorded.leaves]
+    numbers = np.array(recorded.floats), np.array(recorded.ints)
 
     def run(platform: str) -> list[np.ndarray]:
-        from bireme.core import jax_door
-
-        jnp = jax_door.jnp()
-        call = paddle.matmul.op.resolve(  # type: ignore[attr-defined]
-            (paddle.to_tensor(x).astype("bfloat16"), paddle.to_tensor(w).astype("bfloat16")),
-            {"transpose_x": False, "transpose_y": turned},
-            None,
-        )
-        arrays = [jnp.asarray(x, "bfloat16"), jnp.asarray(w, "bfloat16")]
-        grad_call = call.op.grad_op.call_for(call, (0, 1), (True,))
         with kernels.lowering_for(platform):
-            out = call.run(jnp, arrays)
-            grads = grad_call.run(jnp, [jnp.ones_like(out), *arrays])
-        return [np.asarray(a, "float32") for a in (out, *grads)]
+            found = graph.evaluate(leaves, *numbers, lambda call, a: call.run(jnp, a))
+        return [np.asarray(a, "float64") for a in found]
 
-    before = kernels.uses["aligned_products"]
+    return run
+
+
+@pytest.mark.parametrize("form", ["matmul", "turned", "linear", "no_reshape", "ignored"])
+def test_a_padded_vocabulary_changes_nothing(form, monkeypatch):
+    """1031 words: the loss and all gradients, padded and plain."""
+    monkeypatch.setattr(gpu_matmul, "_LARGE", 1)
+    trace.flush()
+    rng = np.random.default_rng(0)
+    words = 1031
+
+    def half(*shape):
+        made = paddle.to_tensor(rng.standard_normal(shape).astype("float32")).astype("bfloat16")
+        made.numpy()
+        made = made.detach()
+        made.stop_gradient = False
+        return made
+
+    x = half(3, 7, 32)
+    w = half(words, 32) if form == "turned" else half(32, words)
+    b = half(words)
+    labels = rng.integers(0, words, (3, 7))
+    if form == "ignored":
+        labels[0] = 5
+    wanted = [x, w, b] if form == "linear" else [x, w]
+    if form == "linear":
+        logits = paddle.nn.functional.linear(x, w, b)
+    else:
+        logits = paddle.matmul(x, w, transpose_y=form == "turned")
+    y = paddle.to_tensor(labels)
+    if form != "no_reshape":
+        logits, y = logits.reshape([-1, words]), y.reshape([-1])
+    loss = paddle.nn.functional.cross_entropy(
+        logits, y, ignore_index=5 if form == "ignored" else -100
+    )
+    loss.backward()
+    run = step_of(loss, wanted)
+    before = kernels.uses["aligned_vocabulary"]
     padded = run("gpu")
-    assert kernels.uses["aligned_products"] == before + 2
+    assert kernels.uses["aligned_vocabulary"] >= before + 3
     for got, want in zip(padded, run("none"), strict=True):
         assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=2e-2, atol=1e-2)
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-3)
 
 
 def test_attention_is_left_to_cudnn_only_where_it_fits():
     def call(dtype="bfloat16", width=64, mask=None, causal=True, keys=16):
         q = paddle.zeros([2, 16, 4, width], dtype)
         k = paddle.zeros([2, keys, 4, width], dtype)
-        op = paddle.ops.attention._attention.op
+        op = _attention.op
         inputs = (q, k, k, mask, 0.125, None, None, None, None)
         return op.resolve(inputs, {"causal": causal}, None)
 
@@ -105,6 +136,16 @@ def test_gathered_max_pool_gradients(size, kernel, stride, padding, seed):
     assert call.op.name == "max_pool"
     for got, want in both_lowerings(call, [x], "gathered_max_pool"):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_rms_norm_with_kept_statistics():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 5, 16)).astype("float32")
+    w = rng.standard_normal(16).astype("float32")
+    args = [paddle.to_tensor(a, stop_gradient=False) for a in (x, w)]
+    call = paddle.nn.functional.rms_norm(args[0], [16], args[1])._node.call
+    for got, want in both_lowerings(call, [x, w], "kept_statistics"):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
