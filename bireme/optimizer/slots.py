@@ -236,6 +236,7 @@ class Clocks:
                     shape = tuple(param.shape)
                     shown = constant(np.full(shape, tensor.item(), tensor.dtype.numpy))
                 shown.name = self._slots.name_of(param, slot.name)
+                shown._clock = tensor  # type: ignore[attr-defined] (whoever fills it sets this)
                 state[shown.name] = shown
         return state
 
