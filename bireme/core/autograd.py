@@ -7,6 +7,7 @@ and Values never at nodes, so there is no reference cycle, and what dies, dies a
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,24 @@ from bireme.core.trace import Trace, Value, record, state
 if TYPE_CHECKING:
     from bireme.core.op import Call
     from bireme.core.tensor import Tensor
+
+
+class _Passes(threading.local):
+    """How many backward passes of this thread are under way: a rule may start another one."""
+
+    depth = 0
+
+
+_passes = _Passes()
+# Called when a pass has given the leaves their gradients; DataParallel averages them then.
+after_backward: list[Callable[[], None]] = []
+
+
+def finished() -> None:
+    """A backward pass is over; only the outermost one has all gradients."""
+    if after_backward and _passes.depth == 0:
+        for function in after_backward:
+            function()
 
 
 class Overwritten(Value):
@@ -214,10 +233,10 @@ def _attach_outputs(
 
 def wired(call: Call, node: Node, outs: list[Value]) -> list[Tensor]:
     """The tensors of a node's several results; those that carry a gradient lead back to it."""
-    return [
-        _Tensor(v, Output(node, i) if carries else None)
-        for i, (v, carries) in enumerate(zip(outs, call.grad_outs, strict=True))
-    ]
+    made = [_Tensor(v, None) for v in outs]
+    for i in call.grad_outs:
+        made[i]._node = Output(node, i)
+    return made
 
 
 def _locate(edge: Any) -> tuple[Any, int]:
@@ -262,6 +281,7 @@ def run_backward(
     state.trace.tape = create_graph
     consumed = []
     ready = [n for n in pending if deps[n] == 0]
+    _passes.depth += 1
     try:
         while ready:
             node = ready.pop()
@@ -301,9 +321,12 @@ def run_backward(
                     ready.append(target)
     finally:
         state.trace.tape = keep
+        _passes.depth -= 1
     if not retain_graph:
         for node in consumed:
             node.release()
+    if targets is None and applied is None:
+        finished()
     return found
 
 

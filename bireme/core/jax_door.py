@@ -57,6 +57,34 @@ def abstract_eval(call: Call) -> Any:
     return j.eval_shape(lambda arrays: call.run(j.numpy, arrays), specs)
 
 
+def join_job(
+    address: str, world: int, rank: int, bind: str | None, gpu: int | None, patience: int
+) -> None:
+    """Make this process one of `world` that compile programs over all their devices.
+
+    JAX must not have looked at its devices yet, so whatever it had is dropped: the caller has
+    brought every buffer to the host.
+    """
+    j = jax()
+    importlib.import_module("jax.extend.backend").clear_backends()
+    j.clear_caches()
+    j.config.update("jax_cpu_collectives_implementation", "gloo")
+    j.distributed.initialize(
+        address,
+        world,
+        rank,
+        local_device_ids=None if gpu is None else [gpu],
+        cluster_detection_method="deactivate",
+        initialization_timeout=patience,
+        coordinator_bind_address=bind,
+    )
+
+
+def leave_job() -> None:
+    """Part from the other processes; waits until all of them do."""
+    jax().distributed.shutdown()
+
+
 def direct_call(compiled: Any) -> Any:
     """The C++ entry of a compiled program, without the Python frame around it.
 

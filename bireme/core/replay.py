@@ -50,6 +50,7 @@ def backward(root: Any) -> None:
     trace = state.trace
     tape = _tape(trace, root)
     if tape is not None and _replayed(trace, tape):
+        autograd.finished()
         return
     start = _sizes(trace)
     applied: list[Any] = []
@@ -57,6 +58,7 @@ def backward(root: Any) -> None:
     if tape is not None and state.trace is trace:
         _remember(trace, tape, start, applied)
     state.trace.nodes = [n for n in state.trace.nodes if n.saved is not None]
+    autograd.finished()
 
 
 def _tape(trace: Trace, root: Any) -> Tape | None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bireme.core.errors import BiremeError, InvalidArgument
-
-_started = False
-
-
-class DistributedError(BiremeError, RuntimeError):
-    """A job that this process cannot be part of."""
+from bireme.core.errors import InvalidArgument
 
 
 def _number(name: str, default: int) -> int:
@@ -63,6 +57,11 @@ class ParallelEnv:
         return self._endpoints
 
     @property
+    def pg_timeout(self) -> int:
+        """Milliseconds that a group waits, unless it is given another limit."""
+        return _number("PADDLE_PG_TIMEOUT", 1_800_000)
+
+    @property
     def nrings(self) -> int:
         return _number("FLAGS_nccl_nrings", 1)
 
@@ -79,7 +78,7 @@ def get_rank(group: Any = None) -> int:
 
 def get_world_size(group: Any = None) -> int:
     """How many processes the job has."""
-    return ParallelEnv().world_size if group is None else group.nranks
+    return ParallelEnv().world_size if group is None else group.world_size
 
 
 def is_available() -> bool:
@@ -87,21 +86,31 @@ def is_available() -> bool:
     return True
 
 
-def is_initialized() -> bool:
-    """Whether `init_parallel_env` was called."""
-    return _started
+def init_parallel_env(nccl_config: Any = None) -> Any:
+    """Join the job that a launcher has started; returns the group of all its processes.
 
+    A process that nobody launched is a job of its own.
 
-def init_parallel_env() -> None:
-    """Join the job. A single process is a job of its own."""
-    global _started
-    world = get_world_size()
-    if world > 1:
-        raise DistributedError(
-            f"[init_parallel_env] jobs of one process only. Received: PADDLE_TRAINERS_NUM={world}; "
-            "one process drives all its devices, see paddle.distributed.shard_tensor"
+    >>> dist.init_parallel_env()  # doctest: +SKIP
+    """
+    from bireme.distributed import job, wire
+    from bireme.distributed.communication.group import start_global_group
+
+    if nccl_config is not None:
+        raise InvalidArgument(
+            "[init_parallel_env] NCCL is set up by XLA; set its NCCL_... environment variables "
+            "instead of nccl_config"
         )
-    _started = True
+    env = ParallelEnv()
+    if not 0 <= env.rank < env.world_size:
+        raise InvalidArgument(
+            f"[init_parallel_env] PADDLE_TRAINER_ID must be below PADDLE_TRAINERS_NUM. Received: "
+            f"{env.rank} of {env.world_size}"
+        )
+    if env.world_size > 1:
+        job.join(env.rank, env.world_size)
+        wire.start()
+    return start_global_group(env.rank, env.world_size)
 
 
 __all__ = [
@@ -110,5 +119,4 @@ __all__ = [
     "get_world_size",
     "init_parallel_env",
     "is_available",
-    "is_initialized",
 ]

@@ -1,0 +1,42 @@
+"""paddle.distributed.collective: groups, as programs written for Paddle make them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from bireme.core.errors import InvalidArgument
+from bireme.distributed.communication import group as groups
+from bireme.distributed.communication.group import Group, _get_global_group, get_group
+from bireme.distributed.environment import is_available
+
+_DEFAULT_TIMEOUT = datetime.timedelta(seconds=1800)
+
+
+def new_group(
+    ranks: list[int] | None = None,
+    backend: str | None = None,
+    timeout: datetime.timedelta = _DEFAULT_TIMEOUT,
+    nccl_comm_init_option: int = 0,
+    nccl_config: Any = None,
+) -> Group:
+    """A group of some processes; all processes of the job make all groups in the same order.
+
+    `timeout` limits how long a receive or an exchange of objects waits. The backend is the job's.
+
+    >>> evens = dist.new_group([0, 2])  # doctest: +SKIP
+    """
+    everyone = groups.get_global_group()
+    if backend is not None and backend.upper() != everyone.backend:
+        raise InvalidArgument(
+            f"[new_group] this job exchanges data by {everyone.backend}; leave backend out. "
+            f"Received: {backend!r}"
+        )
+    if nccl_comm_init_option or nccl_config is not None:
+        raise InvalidArgument("[new_group] NCCL is set up by XLA and its environment variables")
+    if timeout.total_seconds() <= 0:
+        raise InvalidArgument(f"[new_group] timeout must be positive. Received: {timeout}")
+    return groups.make_group(ranks, timeout.total_seconds())
+
+
+__all__ = ["Group", "_get_global_group", "get_group", "is_available", "new_group"]

@@ -1,0 +1,160 @@
+"""This process as one of a job: joining the others, finding their devices, parting again.
+
+Collectives run as small programs over the devices of several processes, which JAX's distributed
+runtime brings together (Gloo between CPUs, NCCL between GPUs). Tensors, objects and calls from
+one process to another travel over `wire.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bireme.core import executor, jax_door, place, trace
+from bireme.core.errors import BiremeError
+from bireme.core.trace import Value
+from bireme.distributed.environment import ParallelEnv, _number
+
+
+class DistributedError(BiremeError, RuntimeError):
+    """A job that this process cannot be part of, or a partner that did not answer."""
+
+
+_joined = False
+_failed = False  # this process ends with an error: it must not wait for the others
+
+
+def coordinator() -> str:
+    """`host:port` of the process that all others meet at, as a launcher wrote it down."""
+    env = os.environ
+    if env.get("MASTER_ADDR") and env.get("MASTER_PORT"):
+        return f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}"
+    if env.get("PADDLE_MASTER"):
+        return env["PADDLE_MASTER"].removeprefix("http://")
+    first = env.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")[0]
+    host, _, port = first.rpartition(":")
+    if not port.isdigit():
+        raise DistributedError(
+            "[init_parallel_env] no place to meet: set PADDLE_MASTER to host:port of the first "
+            "process, or start the program with `python -m bireme.distributed.launch`"
+        )
+    # That port itself is where the first process takes messages.
+    return f"{host}:{int(port) - 1}"
+
+
+def is_local(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def join(rank: int, world: int) -> None:
+    """Meet the other processes; returns when all of them have come."""
+    global _joined
+    if _joined:
+        return
+    address = coordinator()
+    host = address.rpartition(":")[0]
+    _bring_to_host()
+    # A job on one machine is nobody else's business.
+    bind = address if is_local(host) else None
+    gpu = None
+    if kind() == "gpu":
+        gpu = ParallelEnv().device_id
+    try:
+        jax_door.join_job(address, world, rank, bind, gpu, _number("FLAGS_stop_check_timeout", 300))
+    except RuntimeError as e:
+        raise DistributedError(
+            f"[init_parallel_env] process {rank} of {world} could not meet the others at "
+            f"{address}. Are all of them running? {str(e)[:500]}"
+        ) from e
+    if kind() == "cpu":
+        place.set_default_place(place.CPUPlace())
+    _joined = True
+    _watch_for_failure()
+    atexit.register(leave)
+
+
+def leave() -> None:
+    """Part from the job. All processes wait here for the last one, unless this one failed."""
+    global _joined
+    if not _joined:
+        return
+    _joined = False
+    if _failed:
+        # Waiting for the others now would hide the failure from the launcher.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    device.cache_clear()
+    jax_door.leave_job()
+
+
+def is_joined() -> bool:
+    return _joined
+
+
+def kind() -> str:
+    """The kind of device that processes exchange data between."""
+    if os.environ.get("PADDLE_DISTRI_BACKEND") == "gloo":
+        return "cpu"
+    return place.default_place().kind
+
+
+@lru_cache(maxsize=4096)
+def device(rank: int) -> Any:
+    """The device of a process that its collectives use."""
+    jax = jax_door.jax()
+    if not _joined:
+        return place.default_place().device()
+    found = next((d for d in jax.devices(kind()) if d.process_index == rank), None)
+    if found is None:
+        raise DistributedError(f"process {rank} has no {kind()} device")
+    return found
+
+
+def _bring_to_host() -> None:
+    """Before JAX starts anew: everything that was computed so far, as NumPy arrays."""
+    from bireme.backends import numpy_backend
+
+    trace.flush()
+    executor.wait_for_compilation()
+    executor.clear_programs()
+    numpy_backend._one_op.cache_clear()
+    if jax_door.is_loaded():
+        for found in gc.get_objects():
+            if isinstance(found, Value) and found.buf is not None:
+                found.buf = np.asarray(found.buf)
+
+
+def _watch_for_failure() -> None:
+    """Know at exit whether this process fails: `atexit` functions are not told."""
+    show, leave_python = sys.excepthook, sys.exit
+
+    def shown(*error: Any) -> None:
+        global _failed
+        _failed = True
+        show(*error)
+
+    def exiting(code: Any = None) -> Any:
+        global _failed
+        _failed = code not in (None, 0)
+        if _failed:
+            # `leave` ends the process with status 1; a status of the user's own goes first.
+            atexit.register(_exit_with, code)
+        leave_python(code)
+
+    sys.excepthook, sys.exit = shown, exiting  # type: ignore[assignment]
+
+
+def _exit_with(code: Any) -> None:
+    if not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)

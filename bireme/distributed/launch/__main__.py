@@ -1,0 +1,7 @@
+"""`python -m bireme.distributed.launch`."""
+
+import sys
+
+from bireme.distributed.launch.main import main
+
+sys.exit(main())

@@ -1,0 +1,275 @@
+"""Bytes from one process of a job to another: what send/recv, objects and calls travel over.
+
+Each process listens at its endpoint. Whoever connects has to prove that it knows the job's secret
+(`BIREME_JOB_SECRET`, made by the launcher) before anything it says is read: objects are pickled,
+and unpickling runs code. A reader per connection sorts messages into mailboxes, so a sender never
+waits for a receiver.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import struct
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing import AuthenticationError, connection
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.distributed.environment import ParallelEnv
+from bireme.distributed.job import DistributedError, is_local
+
+SECRET = "BIREME_JOB_SECRET"
+_PATIENCE = 120.0  # seconds until a process that does not listen is given up
+_POLL = 0.5
+
+
+def secret(what: str) -> bytes:
+    """The job's secret, which no process outside of it knows."""
+    found = os.environ.get(SECRET, "")
+    if len(found) < 16:
+        raise DistributedError(
+            f"[{what}] processes exchange tensors and objects only with those that share a secret. "
+            "Start the program with `python -m bireme.distributed.launch`, which makes one, or set "
+            f"{SECRET} to the same random text of at least 16 characters on all of them"
+        )
+    return found.encode()
+
+
+def listen(address: tuple[str, int]) -> Any:
+    """A listener at this address; connections are checked by `admit`."""
+    try:
+        return connection.Listener(address, "AF_INET", backlog=128)
+    except OSError as e:
+        raise DistributedError(f"cannot listen at {address[0]}:{address[1]}: {e}") from e
+
+
+def admit(link: Any, key: bytes) -> bool:
+    """Whether the other side knows the secret; it learns the same about this one."""
+    try:
+        connection.deliver_challenge(link, key)  # type: ignore[attr-defined]
+        connection.answer_challenge(link, key)  # type: ignore[attr-defined]
+    except (AuthenticationError, EOFError, OSError):
+        link.close()
+        return False
+    return True
+
+
+def connect(address: tuple[str, int], key: bytes) -> Any:
+    """A connection to a process that may still be on its way."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return connection.Client(address, "AF_INET", authkey=key)
+        except AuthenticationError as e:
+            raise DistributedError(
+                f"the process at {address[0]}:{address[1]} does not have this job's {SECRET}"
+            ) from e
+        except OSError as e:
+            if time.monotonic() > until:
+                raise DistributedError(
+                    f"no process answers at {address[0]}:{address[1]}: {e}"
+                ) from e
+            time.sleep(0.05)
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise DistributedError(f"an endpoint is host:port. Received: {text!r}")
+    return host, int(port)
+
+
+class Post:
+    """This process's mailboxes and its connections to the others."""
+
+    def __init__(self, rank: int, endpoints: list[str], key: bytes):
+        self.rank, self.endpoints, self.key = rank, endpoints, key
+        self.boxes: dict[tuple[int, bytes], queue.SimpleQueue[bytes]] = {}
+        self.gone: dict[int, str] = {}  # ranks whose connection ended
+        self.lock = threading.Lock()
+        self.outgoing: dict[int, queue.SimpleQueue[Any]] = {}
+        host, port = endpoint(endpoints[rank])
+        self.listener = listen(("127.0.0.1" if is_local(host) else host, port))
+        self._start(self._accept)
+
+    def _start(self, function: Callable[..., None], *arguments: Any) -> None:
+        threading.Thread(target=function, args=arguments, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                link = self.listener.accept()
+            except OSError:
+                return  # closed
+            self._start(self._read, link)
+
+    def _read(self, link: Any) -> None:
+        if not admit(link, self.key):
+            return
+        source = -1
+        try:
+            (source,) = struct.unpack("<q", link.recv_bytes(8))
+            while True:
+                message = link.recv_bytes()
+                size = message[0]
+                self.box(source, message[1 : 1 + size]).put(message[1 + size :])
+        except (EOFError, OSError, struct.error) as e:
+            self.gone[source] = str(e) or "it closed the connection"
+
+    def box(self, source: int, name: bytes) -> queue.SimpleQueue[bytes]:
+        with self.lock:
+            return self.boxes.setdefault((source, name), queue.SimpleQueue())
+
+    def send(self, to: int, name: bytes, payload: Any) -> Future[None]:
+        """Send in the background, in order; the Future says when it is with the system."""
+        done: Future[None] = Future()
+        if to == self.rank:
+            self.box(to, name).put(bytes(payload))
+            done.set_result(None)
+            return done
+        with self.lock:
+            waiting = self.outgoing.get(to)
+            if waiting is None:
+                waiting = self.outgoing[to] = queue.SimpleQueue()
+                self._start(self._write, to, waiting)
+        waiting.put((name, payload, done))
+        return done
+
+    def _write(self, to: int, waiting: queue.SimpleQueue[Any]) -> None:
+        link = None
+        while True:
+            name, payload, done = waiting.get()
+            try:
+                if link is None:
+                    link = connect(endpoint(self.endpoints[to]), self.key)
+                    link.send_bytes(struct.pack("<q", self.rank))
+                link.send_bytes(b"".join((bytes((len(name),)), name, payload)))
+                done.set_result(None)
+            except (OSError, DistributedError) as e:
+                done.set_exception(
+                    e
+                    if isinstance(e, DistributedError)
+                    else DistributedError(f"[send] process {to} cannot be reached: {e}")
+                )
+
+    def receive(self, source: int, name: bytes, timeout: float | None = None) -> bytes:
+        """The next message of a process; raises if it is gone without having sent one."""
+        box = self.box(source, name)
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return box.get(timeout=_POLL)
+            except queue.Empty:
+                if source in self.gone and box.empty():
+                    raise DistributedError(
+                        f"[recv] process {source} has ended: {self.gone[source]}"
+                    ) from None
+                if until is not None and time.monotonic() > until:
+                    raise DistributedError(
+                        f"[recv] nothing came from process {source} within {timeout} s"
+                    ) from None
+
+
+_post: Post | None = None
+_post_lock = threading.Lock()
+
+
+def start() -> None:
+    """Listen, where the job has a secret; without one, messages are refused when they are used."""
+    env = ParallelEnv()
+    if len(os.environ.get(SECRET, "")) >= 16 and len(env.trainer_endpoints) == env.world_size:
+        post("init_parallel_env")
+
+
+def post(what: str) -> Post:
+    global _post
+    with _post_lock:
+        if _post is None:
+            env = ParallelEnv()
+            key = secret(what)
+            endpoints = env.trainer_endpoints
+            if env.world_size == 1 and endpoints in ([], [""]):
+                endpoints = ["127.0.0.1:0"]
+            if len(endpoints) != env.world_size:
+                raise DistributedError(
+                    f"[{what}] PADDLE_TRAINER_ENDPOINTS must name host:port of all "
+                    f"{env.world_size} processes. Received: {','.join(endpoints)!r}"
+                )
+            _post = Post(env.rank, endpoints, key)
+        return _post
+
+
+class Departure:
+    """A message on its way."""
+
+    def __init__(self, done: Future[None]):
+        self._done = done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._done.result(timeout)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._done.done()
+
+    synchronize = wait
+
+
+class Arrival:
+    """A message to come; `take` is given its array, in the thread that waits for it."""
+
+    def __init__(self, source: int, group: Any, take: Callable[[np.ndarray], None]):
+        self._post = post("recv")
+        self._source, self._name, self._take = source, _tensor_box(group.id), take
+        self._timeout: float | None = group.timeout
+        # Arrivals of one mailbox are served in the order in which they were asked for.
+        line = _lines.setdefault((source, group.id), [])
+        line.append(self)
+        self._line = line
+        self._over = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        limit = self._timeout if timeout is None else timeout
+        while not self._over:
+            message = self._post.receive(self._source, self._name, limit)
+            self._line[0]._serve(message)
+        return True
+
+    def _serve(self, message: bytes) -> None:
+        self._line.pop(0)
+        self._over = True
+        self._take(_unpacked(message))
+
+    def is_completed(self) -> bool:
+        while not self._over and not self._post.box(self._source, self._name).empty():
+            self._line[0]._serve(self._post.receive(self._source, self._name))
+        return self._over
+
+    synchronize = wait
+
+
+_lines: dict[tuple[int, int], list[Arrival]] = {}
+
+
+def _tensor_box(group: int) -> bytes:
+    return b"tensor %d" % group
+
+
+def send_array(to: int, group: int, array: np.ndarray) -> Departure:
+    """Send an array: its type in words, then its bytes. Nothing of it is pickled."""
+    head = " ".join([dt.as_dtype(array.dtype).name, *map(str, array.shape)]).encode()
+    payload = b"".join((struct.pack("<H", len(head)), head, np.ascontiguousarray(array).tobytes()))
+    return Departure(post("send").send(to, _tensor_box(group), payload))
+
+
+def _unpacked(message: bytes) -> np.ndarray:
+    (size,) = struct.unpack_from("<H", message)
+    name, *shape = message[2 : 2 + size].decode().split()
+    flat = np.frombuffer(message, dt.as_dtype(name).numpy, offset=2 + size)
+    return flat.reshape([int(s) for s in shape])

@@ -1,0 +1,89 @@
+"""One process of a data-parallel job; all losses and weights must be those of a single process
+that sees the joined batch. See test_data_parallel.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import bireme as paddle
+from bireme import distributed as dist
+from bireme import nn
+
+STEPS, ROWS = 6, 4
+
+
+class Net(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+        self.first_only = nn.Linear(5, 3)  # used by process 0 alone
+        self.nobody = nn.Linear(2, 2)
+
+    def forward(self, x, extra: bool):
+        out = self.body(x)
+        return out + self.first_only(x) if extra else out
+
+
+def batches(count: int):
+    rng = np.random.RandomState(7)
+    for _ in range(STEPS):
+        x = rng.randn(count * ROWS, 5).astype("float32")
+        yield x, rng.randn(count * ROWS, 3).astype("float32")
+
+
+def loss_of(model, x, y, extra: bool):
+    return ((model(paddle.to_tensor(x), extra) - paddle.to_tensor(y)) ** 2).mean()
+
+
+def main() -> None:
+    dist.init_parallel_env()
+    me, n = dist.get_rank(), dist.get_world_size()
+    paddle.seed(me)  # different weights at first: DataParallel makes them equal
+    net = Net()
+    model = paddle.DataParallel(net, comm_buffer_size=1, last_comm_buffer_size=0.0001)
+    assert len(model._buckets) > 1
+    start = {k: v.numpy() for k, v in net.state_dict().items()}
+    assert list(model.state_dict()) == list(start)
+
+    alone = Net()  # trained here on everything
+    alone.set_state_dict({k: paddle.to_tensor(v) for k, v in start.items()})
+    optimizers = [paddle.optimizer.Adam(0.05, parameters=m.parameters()) for m in (model, alone)]
+    for step, (x, y) in enumerate(batches(n)):
+        mine = slice(me * ROWS, (me + 1) * ROWS)
+        if step == 2:  # two backward passes, averaged once
+            half = ROWS // 2
+            first = slice(me * ROWS, me * ROWS + half)
+            rest = slice(me * ROWS + half, (me + 1) * ROWS)
+            with model.no_sync():
+                (loss_of(model, x[first], y[first], me == 0) / 2).backward()
+            local = net.body[0].weight.grad.numpy().copy()
+            seen: list = []
+            dist.all_gather(seen, paddle.to_tensor(local))
+            assert not np.array_equal(seen[0].numpy(), seen[1].numpy())
+            (loss_of(model, x[rest], y[rest], me == 0) / 2).backward()
+        else:
+            loss_of(model, x[mine], y[mine], me == 0).backward()
+        parts = [
+            loss_of(alone, x[r * ROWS : (r + 1) * ROWS], y[r * ROWS : (r + 1) * ROWS], r == 0)
+            for r in range(n)
+        ]
+        (sum(parts[1:], parts[0]) / n).backward()
+        assert net.nobody.weight.grad is None
+        assert net.first_only.weight.grad is not None
+        for a, b in zip(net.parameters(), alone.parameters(), strict=True):
+            if a.grad is not None:
+                np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=2e-5, atol=1e-6)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.clear_grad()
+        for a, b in zip(net.parameters(), alone.parameters(), strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
+    gathered: list = []
+    dist.all_gather_object(gathered, [p.numpy() for p in net.parameters()])
+    for others in gathered:
+        for a, b in zip(others, gathered[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+    print(f"rank {me}: {STEPS} steps agree")
+
+
+main()

@@ -1,0 +1,76 @@
+"""Collectives between real processes, against NumPy (in collective_worker.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bireme as paddle
+from bireme import distributed as dist
+from bireme.core.errors import InvalidArgument
+from bireme.distributed.communication import group as groups
+from bireme.distributed.job import DistributedError
+
+
+def test_every_collective_on_four_processes(launched, tmp_path: Path) -> None:
+    done = launched("collective_worker.py", 4)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(4):
+        assert (
+            f"rank {rank} of 4: collectives agree"
+            in (tmp_path / "log" / f"workerlog.{rank}").read_text()
+        )
+
+
+@pytest.fixture
+def alone():
+    """A job of this process only."""
+    yield dist.init_parallel_env()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def test_a_job_of_one(alone) -> None:
+    assert alone.ranks == [0]
+    assert dist.get_world_size() == 1
+    x = paddle.to_tensor([1.0, 2.0])
+    dist.all_reduce(x)
+    dist.broadcast(x, src=0)
+    out: list = []
+    dist.all_gather(out, x)
+    dist.barrier()
+    np.testing.assert_array_equal(out[0].numpy(), [1.0, 2.0])
+
+
+def test_before_init_there_is_no_group() -> None:
+    assert not dist.is_initialized()
+    with pytest.raises(DistributedError, match="init_parallel_env"):
+        dist.all_reduce(paddle.ones([2]))
+    with pytest.warns(UserWarning, match="Group 0"):
+        assert dist.get_group() is None
+
+
+def test_bad_arguments(alone, monkeypatch) -> None:
+    with pytest.raises(InvalidArgument, match="op must be"):
+        dist.all_reduce(paddle.ones([2]), op=7)
+    with pytest.raises(InvalidArgument, match="not in the group"):
+        dist.reduce(paddle.ones([2]), dst=3)
+    with pytest.raises(InvalidArgument, match="NCCL"):
+        dist.init_parallel_env(nccl_config=object())
+    monkeypatch.delenv("BIREME_JOB_SECRET", raising=False)
+    with pytest.raises(DistributedError, match="secret"):
+        dist.all_gather_object([], 1)
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "5")
+    with pytest.raises(InvalidArgument, match="below"):
+        dist.init_parallel_env()
+
+
+def test_a_group_of_others_says_so() -> None:
+    outside = groups.Group(-1, 99, [1, 2], name="others")
+    assert outside.world_size == -1
+    assert outside.get_global_rank(0) == -1
+    assert "ranks: 1, 2; name: others" in repr(outside)
+    with pytest.raises(DistributedError):
+        dist.get_backend(outside)
