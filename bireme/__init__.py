@@ -37,6 +37,7 @@ from bireme.core.dtype import bool_ as bool
 from bireme.core.errors import install_traceback_filter as _install_traceback_filter
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.tensor import Parameter, Size, Tensor
+from bireme.ops import forms as _forms
 from bireme.ops import inplace as _inplace
 from bireme.ops import methods as _methods
 
@@ -47,7 +48,7 @@ _install_traceback_filter()
 _functions = _ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL))
 _functions |= _inplace.functions(_functions)
 _methods.attach(_functions, tuple(_ops.modules.values()))
-globals().update(_keywords.accept("", _functions))
+globals().update(_keywords.accept("", _functions, forms=_forms.FORMS))
 
 # Paddle's short names.
 half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
@@ -87,7 +88,7 @@ _LAZY_NAMES = {
         "utils.layers_utils": "check_shape",
         "io.serialization": "load save",
         "nn.attributes": "ParamAttr",
-        "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm softmax",
+        "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm",
         "nn.parameters": "create_parameter",
         "static.program": "disable_static enable_static in_dynamic_mode",
     }.items()

@@ -36,7 +36,7 @@ def backward(
     roots = _tensors(tensors, "tensors")
     given = _initial(grad_tensors, len(roots))
     if dump_backward_graph_path is not None:
-        from bireme.autograd.drawing import write_graph
+        from bireme.core.drawing import write_graph
 
         write_graph(roots, dump_backward_graph_path)
     engine.run_backward(roots, given, retain_graph, False)
@@ -62,8 +62,13 @@ def grad(
     only_inputs: bool = True,
     allow_unused: bool = False,
     no_grad_vars: Tensor | Sequence[Tensor] | None = None,
+    *,
+    dump_backward_graph_path: str | None = None,
 ) -> list[Tensor | None]:
-    """The gradients of `outputs` by `inputs`; with `create_graph` they can be differentiated."""
+    """The gradients of `outputs` by `inputs`; with `create_graph` they can be differentiated.
+
+    `dump_backward_graph_path` is a folder for a drawing of the graph, as in `backward`.
+    """
     if not only_inputs:
         raise InvalidArgument("[grad] only_inputs=False is not supported by Paddle either")
     roots = _tensors(outputs, "outputs")
@@ -74,6 +79,10 @@ def grad(
                 f"[grad] inputs[{i}] needs no gradient (stop_gradient=True); set "
                 "stop_gradient=False before it is used"
             )
+    if dump_backward_graph_path is not None:
+        from bireme.core.drawing import write_graph
+
+        write_graph(roots, dump_backward_graph_path)
     stops = [] if no_grad_vars is None else _tensors(no_grad_vars, "no_grad_vars")
     keep = create_graph if retain_graph is None else retain_graph
     found = engine.run_backward(

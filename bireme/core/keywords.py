@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -23,23 +24,31 @@ from bireme.core.views import check_inplace, replace
 ALIASES: dict[str, dict[str, str]] = {
     "": {
         "input=x other=y": (
-            "add add_ bitwise_or bitwise_or_ div div_ divide divide_ dot eq equal floor_mod gcd "
-            "gcd_ ge greater greater_equal gt lcm lcm_ le less less_equal less_than logical_and "
-            "logical_or logical_xor lt mod mul mul_ multiply_ ne not_equal remainder sub sub_ "
+            "add add_ bitwise_or bitwise_or_ div div_ divide divide_ eq equal expand_as "
+            "floor_divide floor_mod gcd gcd_ ge greater greater_equal greater_than gt isclose lcm "
+            "lcm_ le less less_equal less_than logical_and logical_or logical_xor lt matmul "
+            "maximum minimum mod mul mul_ multiply multiply_ ne not_equal remainder sub sub_ "
             "subtract subtract_ where"
         ),
         "input=x": (
-            "abs adaptive_avg_pool1d clamp clip conv1d conv2d conv3d cumprod empty_like exp expm1 "
-            "frac full_like is_complex is_floating_point isfinite isinf isnan logical_not "
-            "masked_select multinomial nonzero ones_like randn_like round sigmoid swapaxes "
-            "swapdims tanh trace transpose zeros_like"
+            "abs acos acosh adaptive_avg_pool1d atanh ceil clamp clip conv1d conv2d conv3d cos "
+            "cosh cumprod empty_like exp expm1 floor frac full_like is_complex is_floating_point "
+            "isfinite isinf isnan log log10 log1p log2 logical_not masked_select multinomial "
+            "nonzero ones_like randn_like reshape round rsqrt sigmoid sign sin sinh sqrt swapaxes "
+            "swapdims tanh trace transpose tril triu zeros_like"
         ),
         "dim=axis input=x": (
-            "any argsort chunk cumsum diff index_select mean median prod quantile "
-            "repeat_interleave roll squeeze sum topk unique_consecutive unsqueeze var"
+            "all amax amin any argsort chunk cumsum diff index_select logsumexp mean median prod "
+            "quantile repeat_interleave squeeze sum topk unique_consecutive unsqueeze var"
         ),
         "dim=axis tensors=x": "cat concat concatenate stack",
-        "size=shape": "full normal zeros",
+        "dim=axis input=x keepdims=keepdim": "argmax argmin",
+        "dims=axis input=x": "roll",
+        "dim=axis input=x source=value": "index_add index_add_",
+        "input=x mat2=y": "bmm",
+        "input=x tensor=y": "dot",
+        "input=x values=value": "index_put",
+        "size=shape": "empty full normal ones rand randn zeros",
         "dim=axis": "cross unbind",
         "dim=axis input=arr": "take_along_axis take_along_dim",
         "input=x size=shape": "broadcast_to expand",
@@ -49,11 +58,13 @@ ALIASES: dict[str, dict[str, str]] = {
         "boundaries=sorted_sequence input=x": "bucketize",
         "device=place": "to_tensor",
         "dim1=axis1 dim2=axis2 input=x": "diagonal",
-        "dim=axis indices_or_sections=num_or_indices input=x": "tensor_split",
+        (
+            "dim=axis indices=num_or_indices indices_or_sections=num_or_indices input=x"
+        ): "tensor_split",
         "dim=axis input=x sizes=shape": "unflatten",
         "dimension=axis": "unfold",
         "dims=repeat_times input=x": "tile",
-        "dtype=shape_or_dtype": "view",
+        "dtype=shape_or_dtype size=shape_or_dtype": "view",
         "elements=x test_elements=test_x": "isin",
         "end=stop steps=num": "linspace",
         "end_dim=stop_axis input=x start_dim=start_axis": "flatten",
@@ -69,7 +80,8 @@ ALIASES: dict[str, dict[str, str]] = {
     "nn.functional": {
         "input=x": (
             "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d conv1d conv2d conv3d "
-            "dropout embedding interpolate log_sigmoid logsigmoid one_hot pad sigmoid silu tanh"
+            "dropout embedding grid_sample group_norm interpolate log_sigmoid logsigmoid lp_pool1d "
+            "lp_pool2d one_hot pad sigmoid silu softplus tanh"
         ),
         "input=x return_indices=return_mask": (
             "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"
@@ -81,7 +93,7 @@ ALIASES: dict[str, dict[str, str]] = {
         ): "fold",
         "dim=axis": "cosine_similarity",
         "dim=axis eps=epsilon input=x": "normalize",
-        "dim=axis input=x": "glu",
+        "dim=axis input=x": "glu softmax",
         "eps=epsilon input=x": "layer_norm",
         "eps=epsilon x1=x x2=y": "pairwise_distance",
         "target=label": "cross_entropy",
@@ -130,8 +142,9 @@ TAKES_OUT: dict[str, str] = {
         "logical_and logical_not logical_or logical_xor logsumexp lt masked_select matmul maximum "
         "mean median minimum mod msort mul multinomial multiply ne nonzero normal not_equal ones "
         "outer polar pow prod quantile rand randn randperm range remainder round rsqrt scatter "
-        "searchsorted sign sin sinh softmax sqrt stack standard_normal sub subtract sum "
-        "take_along_axis take_along_dim tanh topk tril triu true_divide uniform var where zeros"
+        "searchsorted sigmoid sign sin sinh softmax solve sqrt stack standard_normal sub subtract "
+        "sum take_along_axis take_along_dim tanh topk tril triu true_divide uniform var where "
+        "zeros"
     ),
     "linalg": ("norm solve svd vector_norm"),
     "nn.functional": ("normalize sigmoid softmax tanh"),
@@ -142,24 +155,52 @@ TAKES_OUT: dict[str, str] = {
 }
 
 
-def accept(namespace: str, functions: dict[str, Any], guard: bool = True) -> dict[str, Any]:
+# Where `out` stands if it may be given by position.
+OUT_AT: dict[str, int] = {
+    "bitwise_and": 2, "bitwise_invert": 1, "bitwise_left_shift": 3, "bitwise_left_shift_": 3,
+    "bitwise_not": 1, "bitwise_or": 2, "bitwise_right_shift": 3, "bitwise_right_shift_": 3,
+    "bitwise_xor": 2, "gather": 4, "prod": 4, "scatter": 5,
+}  # fmt: skip
+
+# Functions whose list of sizes may be given number by number, and its place: `zeros(2, 3)`.
+SPREAD: dict[str, dict[str, int]] = {
+    "": {"empty": 0, "ones": 0, "permute": 1, "rand": 0, "randn": 0, "zeros": 0}
+}
+
+# Methods that keep to their own names: a shim would be one more frame in every call.
+_BARE_METHODS = frozenset(("argmax", "argmin", "expand_as", "index_put", "isclose", "reshape"))
+
+
+def accept(
+    namespace: str,
+    functions: dict[str, Any],
+    guard: bool = True,
+    forms: dict[str, Callable[..., Any]] | None = None,
+) -> dict[str, Any]:
     """The functions of a namespace, those with second names inside a shim.
 
-    Without `guard` the others stay as they are: a method's first argument is a tensor anyway.
+    Without `guard` they are methods: their first argument is a tensor anyway. `forms` are second
+    signatures, for calls with `dim=` or a number as second argument.
     """
     aliases = {
         name: dict(pair.split("=") for pair in pairs.split())
         for pairs, names in ALIASES.get(namespace, {}).items()
         for name in names.split()
+        if guard or name not in _BARE_METHODS
     }
     with_out = set(TAKES_OUT.get(namespace, "").split())
+    spread = SPREAD.get(namespace, {})
     shims: dict[Any, Any] = {}  # names of one function keep being one function
     accepted = {}
     for name, function in functions.items():
-        names, out = aliases.get(name, {}), name in with_out
-        key = (function, tuple(names.items()), out)
+        names, out, at = aliases.get(name, {}), name in with_out, spread.get(name)
+        if not guard and names:  # nobody names a method's own tensor
+            first = _parameters(function)[0]
+            names = {other: mine for other, mine in names.items() if mine != first}
+        form = None if forms is None else forms.get(name)
+        key = (function, tuple(names.items()), out, at)
         if key not in shims:
-            made = shim(function, names, out) if names or out else function
+            made = shim(function, names, OUT_AT.get(name, -1) if out else None, at, form)
             if guard and made is function and isinstance(function, FunctionType):
                 made = guarded(function)
             shims[key] = made
@@ -168,23 +209,25 @@ def accept(namespace: str, functions: dict[str, Any], guard: bool = True) -> dic
 
 
 def shim(
-    function: Callable[..., Any], aliases: dict[str, str], out: bool = False
+    function: Callable[..., Any],
+    aliases: dict[str, str],
+    out: int | None = None,
+    spread: int | None = None,
+    form: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """`function`, also called by other keywords and, where asked for, with `out=`."""
+    """`function`, also called by other keywords and, where asked for, with `out=`; see `accept`.
+
+    `out` is its place among the positional arguments, -1 if it is a keyword only.
+    """
     own = _parameters(function)
     names = {other: mine for other, mine in aliases.items() if other not in own and mine in own}
-    out = out and "out" not in own
-    if not names and not out:
+    others = frozenset(names)
+    if "out" in own:
+        out = None
+    if not names and out is None and spread is None and form is None:
         return function
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
-            try:
-                return function(*args)
-            except AttributeError as e:
-                raise _explained(e, function, args, kwargs) from None
-        into = kwargs.pop("out", None) if out else None
+    def rename(kwargs: dict[str, Any]) -> None:
         for other, mine in names.items():
             if other in kwargs:
                 if mine in kwargs:
@@ -193,18 +236,70 @@ def shim(
                         "of them"
                     )
                 kwargs[mine] = kwargs.pop(other)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
+            if not kwargs:
+                return function(*args)
+            into = kwargs.pop("out", None) if out is not None else None
+            if not others.isdisjoint(kwargs):
+                rename(kwargs)
             result = function(*args, **kwargs)
         except AttributeError as e:
             raise _explained(e, function, args, kwargs) from None
         return result if into is None else put(into, result, function.__name__)
 
-    if out:  # so that help() and other readers of signatures know of it
-        known = inspect.signature(function)
-        extra = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
-        parameters = [*known.parameters.values(), extra]
-        call.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return call
+    made = call
+    if spread is not None or form is not None or (out is not None and out >= 0):
+        made = functools.wraps(function)(_arranging(call, function, spread, out, form))
+    if out is not None:  # so that help() and other readers of signatures know of it
+        made.__signature__ = _with_out(inspect.signature(function), out)  # type: ignore[attr-defined]
+    return made
+
+
+def _arranging(
+    call: Callable[..., Any],
+    function: Callable[..., Any],
+    spread: int | None,
+    out: int | None,
+    form: Callable[..., Any] | None,
+) -> Callable[..., Any]:
+    """The shim `call` of a function whose positional arguments come in several ways."""
+    last = sys.maxsize if out is None or out < 0 else out
+    first = sys.maxsize if spread is None else spread
+
+    def arranged(*args: Any, **kwargs: Any) -> Any:
+        count = len(args)
+        if form is not None and (args[1].__class__ is int if count > 1 else "dim" in kwargs):
+            return form(*args, **kwargs)
+        if count > first and args[first].__class__ is int:
+            args = (*args[:first], args[first:])
+        elif count > last:
+            args, kwargs["out"] = (*args[:last], *args[last + 1 :]), args[last]
+        if kwargs:
+            return call(*args, **kwargs)
+        try:
+            return function(*args)  # no more frames than without these ways
+        except AttributeError as e:
+            raise _explained(e, function, args, kwargs) from None
+
+    return arranged
+
+
+def _with_out(known: inspect.Signature, at: int) -> inspect.Signature:
+    """The signature with `out` where Paddle has it."""
+    parameters = list(known.parameters.values())
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if at < 0:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        later = [i for i, p in enumerate(parameters) if p.kind is kind and p.name in _AFTER_OUT]
+        at = min(later, default=len(parameters))
+    parameters.insert(at, inspect.Parameter("out", kind, default=None))
+    return known.replace(parameters=parameters)
+
+
+_AFTER_OUT = frozenset(("device", "name", "sorter"))
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -295,12 +295,14 @@ class Tensor:
 
     def backward(self, grad_tensor: Tensor | None = None, retain_graph: bool = False, *,
                  dump_backward_graph_path: str | None = None) -> None:  # fmt: skip
-        """Compute the gradient of this tensor by every leaf that it depends on."""
+        """Compute the gradient of this tensor by every leaf that it depends on.
+
+        `dump_backward_graph_path` is a folder for a drawing of the graph that is walked.
+        """
         if dump_backward_graph_path is not None:
-            raise InvalidArgument(
-                "[backward] dump_backward_graph_path is not supported; print the recorded graph "
-                "with bireme.profiler instead"
-            )
+            from bireme.core.drawing import write_graph
+
+            write_graph([self], dump_backward_graph_path)
         if grad_tensor is None and not retain_graph:
             replay.backward(self)
         else:

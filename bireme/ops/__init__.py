@@ -18,7 +18,7 @@ FAMILIES = (
     "creation", "conversion", "math_unary", "math", "complexes", "special", "logic", "reduction",
     "scan", "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
     "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal", "lowrank",
-    "control_flow",
+    "control_flow", "forms",
     "viterbi",
 )  # fmt: skip
 

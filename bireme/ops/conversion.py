@@ -11,13 +11,16 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
-from bireme.ops.creation import to_tensor
+from bireme.ops.creation import placed, to_tensor
 
 
 def as_tensor(
-    data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor with the contents of `data`; a tensor of that type comes back as it is."""
+    if pin_memory:
+        return placed(to_tensor(data, dtype), device, requires_grad, pin_memory)
     if isinstance(data, Tensor) and dtype is None and device is None and not requires_grad:
         return data
     return to_tensor(data, dtype, device, not requires_grad)

@@ -20,6 +20,7 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.place import as_place, default_place, keep_on_host
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, ints
 
@@ -42,7 +43,6 @@ def to_tensor(
         array = array.astype(want.numpy)
     if place is not None:
         from bireme.core import jax_door
-        from bireme.core.place import as_place, keep_on_host
 
         where = as_place(place)
         if where.is_cpu_place():
@@ -132,17 +132,35 @@ def _dtype(dtype: Any) -> dt.DType:
     return dt.default_float() if dtype is None else dt.as_dtype(dtype)
 
 
-def _placed(made: Tensor, device: Any, requires_grad: bool) -> Tensor:
-    if device is not None:
+class CannotPin(InvalidArgument, RuntimeError):
+    """pin_memory=True without an accelerator; a RuntimeError as in Paddle."""
+
+
+def placed(made: Tensor, device: Any, requires_grad: bool, pin_memory: bool = False) -> Tensor:
+    """A new tensor as the keywords of a creating function want it."""
+    if pin_memory:
+        made = _pinned(made, device)
+    elif device is not None and as_place(device) != default_place():
         made = to_tensor(made, place=device)
     if requires_grad:
         made.stop_gradient = False
     return made
 
 
+def _pinned(made: Tensor, device: Any) -> Tensor:
+    """In host memory, as `Tensor.pin_memory()`: only a device with memory of its own gains."""
+    where = default_place() if device is None else as_place(device)
+    if where.is_cpu_place():
+        raise CannotPin(
+            f"pin_memory=True is for copies to an accelerator, and the tensor's device is {where}; "
+            "leave it out"
+        )
+    return to_tensor(made, place="cpu")
+
+
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value; the type is the default float unless the value is bool or complex."""
     if dtype is not None:
@@ -154,7 +172,7 @@ def full(
     else:
         want = dt.default_float()
     made = _filled(_shape(shape, "full"), _plain(fill_value), want)
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 def _plain(value: Any) -> Any:
@@ -165,60 +183,66 @@ def _plain(value: Any) -> Any:
 
 def zeros(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of zeros."""
-    return _placed(_filled(_shape(shape, "zeros"), 0, _dtype(dtype)), device, requires_grad)
+    return placed(
+        _filled(_shape(shape, "zeros"), 0, _dtype(dtype)), device, requires_grad, pin_memory
+    )
 
 
 def ones(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of ones."""
-    return _placed(_filled(_shape(shape, "ones"), 1, _dtype(dtype)), device, requires_grad)
+    return placed(
+        _filled(_shape(shape, "ones"), 1, _dtype(dtype)), device, requires_grad, pin_memory
+    )
 
 
 def empty(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor whose contents do not matter yet; here they are zeros."""
-    return _placed(_filled(_shape(shape, "empty"), 0, _dtype(dtype)), device, requires_grad)
+    return placed(
+        _filled(_shape(shape, "empty"), 0, _dtype(dtype)), device, requires_grad, pin_memory
+    )
 
 
 def full_like(
     x: Tensor, fill_value: Any, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value in x's shape, and type unless `dtype` is given."""
     have = x._value.aval
     want = have.dtype if dtype is None else dt.as_dtype(dtype)
-    return _placed(_filled(have.shape, _plain(fill_value), want), device, requires_grad)
+    return placed(_filled(have.shape, _plain(fill_value), want), device, requires_grad, pin_memory)
 
 
 def zeros_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Zeros in x's shape."""
-    return full_like(x, 0, dtype, device=device, requires_grad=requires_grad)
+    return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 def ones_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Ones in x's shape."""
-    return full_like(x, 1, dtype, device=device, requires_grad=requires_grad)
+    return full_like(x, 1, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 def empty_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor in x's shape whose contents do not matter yet; here they are zeros."""
-    return full_like(x, 0, dtype, device=device, requires_grad=requires_grad)
+    return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 # --- sequences --------------------------------------------------------------------------------
@@ -257,7 +281,7 @@ def _natural_sequence_dtype(bounds: Sequence[Any]) -> dt.DType:
 
 def arange(
     start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
-    requires_grad: bool = False, name: str | None = None,
+    requires_grad: bool = False, pin_memory: bool = False, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """start, start + step … up to but without `end`; int64 for integers."""
     if end is None:
@@ -269,7 +293,7 @@ def arange(
     )
     if by == 0:
         raise InvalidArgument("[arange] step must not be 0. Received: step=0")
-    return _placed(_arithmetic(first, last, by, want), device, requires_grad)
+    return placed(_arithmetic(first, last, by, want), device, requires_grad, pin_memory)
 
 
 def _arithmetic(first: Any, last: Any, by: Any, want: dt.DType) -> Tensor:
@@ -300,7 +324,7 @@ def range(
         raise InvalidArgument("[range] step must not be 0. Received: step=0")
     count = max(0, math.floor((last - first) / by) + 1)
     made = constant(_sequence.op.body(np, first, by, count, _dtype(dtype).name))
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad)
 
 
 def _even(start: Any, stop: Any, num: Any, name: str) -> np.ndarray:
@@ -316,7 +340,7 @@ def linspace(
 ) -> Tensor:  # fmt: skip
     """`num` numbers at equal distances from start to stop, both included."""
     made = constant(_even(start, stop, num, "linspace").astype(_dtype(dtype).numpy))
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad)
 
 
 def logspace(
@@ -332,7 +356,7 @@ def logspace(
 
 def eye(
     num_rows: Any, num_columns: Any = None, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Ones on the main diagonal, zeros elsewhere."""
     rows = ints(num_rows, "num_rows")[0]
@@ -343,7 +367,7 @@ def eye(
         made = constant(np.eye(rows, columns, dtype=want.numpy))
     else:
         made = _eye(rows=rows, columns=columns, dtype=want.name)
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 @op(name="eye", inputs=(), differentiable=False,

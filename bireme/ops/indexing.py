@@ -96,6 +96,8 @@ def gather(x: Tensor, index: Tensor, axis: Any = None, name: str | None = None) 
 
 def index_select(x: Tensor, index: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
     """The slices of `x` along `axis` that `index` names."""
+    if index.__class__ is int:  # index_select(x, 1, index)
+        index, axis = axis, index
     at = axis_in(axis, x.ndim, "index_select")
     index = _row_index("index_select", index)
     if index.ndim == 0:
@@ -174,6 +176,8 @@ def index_add(
     x: Tensor, index: Tensor, axis: int, value: Tensor, alpha: Any = 1, name: str | None = None
 ) -> Tensor:
     """A copy of `x` with `alpha * value` added to the slices along `axis` that `index` names."""
+    if index.__class__ is int:  # index_add(x, 0, index, value)
+        index, axis = axis, index
     at = axis_in(axis, x.ndim, "index_add")
     in_range("index_add", index, x._value.aval.shape[at], at)
     return _index_add(x, index, value, alpha, at)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import TENSOR_TYPES, op
 from bireme.core.tensor import Tensor
-from bireme.core.views import assign, check_inplace, replace
+from bireme.core.views import as_view, assign, check_inplace, replace
 from bireme.ops import manipulation as shapes
 from bireme.ops.axes import ints
 from bireme.ops.math_unary import assign_value, cast
@@ -138,19 +137,51 @@ def copy_(self: Tensor, other: Tensor, blocking: bool = True) -> Tensor:
     return assign(self, shapes._expand(assign_value(other), self._value.aval.shape), "copy_")
 
 
-def set_(self: Tensor, source: Tensor | None = None) -> Tensor:
-    """Become another tensor's contents, whatever their shape; nothing gives an empty tensor."""
-    from bireme.ops.creation import to_tensor
+def set_(
+    x: Tensor, source: Tensor | None = None, shape: Any = None, stride: Any = None,
+    offset: int = 0, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Become a view of another tensor's memory: its own shape, or one given with strides.
 
-    check_inplace(self, "set_")
+    Strides count elements and the offset bytes, as in `as_strided`; nothing at all gives an
+    empty tensor.
+    """
+    from bireme.ops.creation import empty
+    from bireme.ops.rearrange import AS_STRIDED, as_strided
+
+    check_inplace(x, "set_")
     if source is None:
-        source = to_tensor(np.empty(0, self.dtype.numpy))
-    if source.dtype is not self.dtype:
+        return replace(x, empty([0], x.dtype), None)
+    if source.dtype is not x.dtype:
         raise InvalidArgument(
-            f"[set_] both tensors must have one dtype. Received: {self.dtype.name} and "
+            f"[set_] both tensors must have one dtype. Received: {x.dtype.name} and "
             f"{source.dtype.name}"
         )
-    return replace(self, assign_value(source), None)
+    sizes = source._value.aval.shape if shape is None else ints(shape)
+    if stride is None:
+        steps = tuple([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
+    else:
+        steps = ints(stride, "stride")
+    replace(x, as_strided(source, sizes, steps, offset), None)
+    return as_view(x, source, AS_STRIDED, (sizes, steps, offset // x.dtype.itemsize))
+
+
+def resize_(x: Tensor, shape: Any, fill_zero: bool = False, name: str | None = None) -> Tensor:
+    """Take another shape and keep the elements in their order: the last ones are cut off.
+
+    A larger tensor ends in zeros, with and without `fill_zero`.
+    """
+    from bireme.ops.padding import pad
+
+    check_inplace(x, "resize_")
+    want = ints(shape)
+    flat, count = shapes._reshape(x, (-1,)), math.prod(want)
+    have = math.prod(x._value.aval.shape)
+    if count < have:
+        flat = flat[:count]
+    elif count > have:
+        flat = pad(flat, [0, count - have])
+    return replace(x, shapes._reshape(flat, want), None)
 
 
 def apply_(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
@@ -169,7 +200,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 
 
 SPECIAL_FUNCTIONS = (cast_, flatten_, reshape_, squeeze_, t_, transpose_, unsqueeze_)
-SPECIAL_METHODS = (apply_, copy_, fill_, requires_grad_, set_, zero_)
+SPECIAL_METHODS = (apply_, copy_, fill_, requires_grad_, resize_, set_, zero_)
 
 
 def where_(where: Callable[..., Tensor]) -> Callable[..., Tensor]:

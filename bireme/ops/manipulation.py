@@ -347,9 +347,9 @@ def _swap(ndim: int, first: int, second: int) -> tuple[int, ...]:
 swapaxes = swapdims = transpose
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, dims: Any) -> Tensor:
     """Dimensions in the order `dims`, given as one list or one by one."""
-    return transpose(input, ints(dims[0] if len(dims) == 1 else dims, "dims"))
+    return transpose(input, ints(dims, "dims"))
 
 
 def t(input: Tensor, name: str | None = None) -> Tensor:
@@ -496,10 +496,9 @@ def tile(x: Tensor, repeat_times: Shape, name: str | None = None) -> Tensor:
     return _tile(x, ints(repeat_times, "repeat_times"))
 
 
-def repeat(x: Tensor, *repeat_times: Any) -> Tensor:
-    """`x` repeated along each dimension: `x.repeat(2, 3)`."""
-    times = repeat_times[0] if len(repeat_times) == 1 else repeat_times
-    return _tile(x, ints(times, "repeat_times"))
+def repeat(input: Tensor, repeats: Any, *more: int) -> Tensor:
+    """`input` repeated along each dimension: `x.repeat(2, 3)` or `x.repeat([2, 3])`."""
+    return _tile(input, (*ints(repeats, "repeats"), *more))
 
 
 def _at_least(ndim: int, pad: Any) -> Any:

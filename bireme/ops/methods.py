@@ -22,6 +22,8 @@ from bireme.core.place import Place, as_place, place_of
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value
 from bireme.ops import inplace, joining, manipulation, rearrange, sparse_math, sparse_tensor
+from bireme.ops.creation import full
+from bireme.ops.forms import FORMS
 from bireme.ops.math_unary import assign_value, cast
 from bireme.ops.slicing import getitem, setitem
 
@@ -237,9 +239,9 @@ def apply(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
     return func(self)
 
 
-def is_same_shape(self: Tensor, other: Tensor) -> bool:
+def is_same_shape(self: Tensor, y: Tensor) -> bool:
     """Whether both tensors have the same shape."""
-    return self._value.aval.shape == other._value.aval.shape
+    return self._value.aval.shape == y._value.aval.shape
 
 
 def data_ptr(self: Tensor) -> int:
@@ -279,16 +281,12 @@ def get_device(self: Tensor) -> int:
 
 def _factory(name: str, default: Any) -> Callable[..., Tensor]:
     def make(
-        self: Tensor, *size: Any, dtype: Any = None, device: Any = None,
+        self: Tensor, size: Any, *more: Any, dtype: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False,
     ) -> Tensor:  # fmt: skip
-        from bireme.ops.creation import to_tensor
-
-        shape = manipulation.ints(size[0] if len(size) == 1 else size)
-        want = self.dtype if dtype is None else dt.as_dtype(dtype)
-        where = self.place if device is None else device
-        array = np.full(shape, default, want.numpy)
-        return to_tensor(array, place=where, stop_gradient=not requires_grad)
+        shape = (*manipulation.ints(size, "size"), *more)
+        wanted = {"device": device, "requires_grad": requires_grad, "pin_memory": pin_memory}
+        return new_full(self, shape, default, dtype=dtype, **wanted)
 
     make.__name__, make.__qualname__ = name, f"Tensor.{name}"
     make.__doc__ = f"A tensor of {default}s with this tensor's dtype and device."
@@ -300,9 +298,10 @@ def new_full(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor full of `fill_value` with this tensor's dtype and device."""
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
-    make = _factory("new_full", value)
-    return make(self, size, dtype=dtype, device=device, requires_grad=requires_grad)
+    want = self.dtype if dtype is None else dt.as_dtype(dtype)
+    where = self.place if device is None else device
+    wanted = {"device": where, "requires_grad": requires_grad, "pin_memory": pin_memory}
+    return full(size, fill_value, want, **wanted)
 
 
 HANDLE_METHODS = (
@@ -384,6 +383,6 @@ def attach(functions: dict[str, Any], modules: Any) -> None:
     families = [*modules][::-1]
     found = {n: getattr(m, n) for m in families for n in ELSEWHERE if callable(getattr(m, n, None))}
     found |= functions | inplace.methods(functions | found)
-    for name, function in accept("", found, guard=False).items():
+    for name, function in accept("", found, guard=False, forms=FORMS).items():
         if name not in NOT_METHODS and name not in kept:
             setattr(Tensor, name, function)

@@ -21,7 +21,7 @@ from bireme.core.op import broadcast_shapes, op
 from bireme.core.random import get_rng_state, next_key, seed, set_rng_state
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import ints, number
-from bireme.ops.creation import _placed
+from bireme.ops.creation import placed
 from bireme.ops.math import multiply, plus
 from bireme.ops.math_unary import cast, exp
 
@@ -84,7 +84,7 @@ def uniform(
     made = _uniform(
         *key, _scalar(min), _scalar(max), _shape(shape, "uniform"), _float_name(dtype, "uniform")
     )
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad)
 
 
 def _scalar(value: Any) -> Any:
@@ -93,20 +93,20 @@ def _scalar(value: Any) -> Any:
 
 def rand(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1)."""
     made = _uniform(*next_key(), 0.0, 1.0, _shape(shape, "rand"), _float_name(dtype, "rand"))
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 def standard_normal(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers with mean 0 and standard deviation 1."""
     made = _normal(*next_key(), 0.0, 1.0, _shape(shape, "randn"), _float_name(dtype, "randn"))
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 randn = standard_normal
@@ -150,7 +150,7 @@ def rand_like(
     made = _uniform(
         *next_key(), 0.0, 1.0, input._value.aval.shape, _float_name(dtype or input.dtype, "rand")
     )
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad)
 
 
 def randn_like(
@@ -161,7 +161,7 @@ def randn_like(
     made = _normal(
         *next_key(), 0.0, 1.0, x._value.aval.shape, _float_name(dtype or x.dtype, "randn_like")
     )
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad)
 
 
 # --- integers ---------------------------------------------------------------------------------
@@ -227,14 +227,14 @@ def _randperm(xp, seed, offset, n=0, dtype="int64"):
 
 def randperm(
     n: int, dtype: Any = "int64", name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """The numbers from 0 to n - 1 in random order."""
     count = number(n, "n")
     if type(count) is int and count < 0:
         raise InvalidArgument(f"[randperm] n must be 0 or more. Received: {n}")
     made = _randperm(*next_key(), count, dt.as_dtype(dtype).name)
-    return _placed(made, device, requires_grad)
+    return placed(made, device, requires_grad, pin_memory)
 
 
 # --- choices ----------------------------------------------------------------------------------
@@ -476,8 +476,11 @@ def bernoulli_(x: Tensor, p: Any = 0.5, name: str | None = None) -> Tensor:
     return _fill(x, _bernoulli(x, *next_key(), p), "bernoulli_")
 
 
-def random_(x: Tensor, from_: int = 0, to: int | None = None) -> Tensor:
-    """Fill x with integers: in [from_, to), in [0, from_), or over the whole range of its type."""
+def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
+    """Fill x with integers: in [from_, to), in [0, from_), or over the whole range of its type.
+
+    `generator` is the one of `paddle.Generator()`: there is one for all devices.
+    """
     if to is None and from_ == 0:
         low, high = 0, _top(x.dtype)
     else:

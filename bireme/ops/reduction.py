@@ -113,6 +113,8 @@ def sum(
 ) -> Tensor:
     """The sum over `axis`; small integers and bool are summed as int64."""
     if dtype is not None:
+        if dtype.__class__ is bool:  # sum(x, 0, True, "float64"): the other order that Paddle takes
+            return sum(x, axis, keepdim or None, dtype)
         x = cast(x, dtype)
         return cast(_sum(x, as_axis(axis), keepdim), dtype)
     return _sum(x, as_axis(axis), keepdim)

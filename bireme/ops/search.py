@@ -303,7 +303,7 @@ def searchsorted(
             raise InvalidArgument(
                 f"[searchsorted] side must be 'left' or 'right'. Received: {side!r}"
             )
-        right = side == "right"
+        right = right or side == "right"
     if sorter is not None:
         sorted_sequence = _along(sorted_sequence, sorter)
     if isinstance(values, str):

@@ -1,0 +1,58 @@
+"""Second signatures: functions that Paddle also takes in PyTorch's order of arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core import dtype as dt
+from bireme.core.errors import TypeMismatch
+from bireme.core.keywords import put
+from bireme.core.tensor import Tensor
+from bireme.ops.indexing import put_along_axis, take_along_axis
+from bireme.ops.softmax import _softmax
+
+
+def softmax(
+    input: Tensor, dim: int | None = None, dtype: Any = None, *, out: Tensor | None = None
+) -> Tensor:
+    """exp(input) divided by its sum along `dim`.
+
+    Without `dim` it is the first dimension of 0-d, 1-d and 3-d tensors, else the second.
+    `paddle.nn.functional.softmax` takes the last one.
+    """
+    if dim is None:
+        dim = 0 if input._value.aval.ndim in (0, 1, 3) else 1
+    made = _softmax(input, dim, None if dtype is None else dt.as_dtype(dtype))
+    return made if out is None else put(out, made, "softmax")
+
+
+def _gather(input: Tensor, dim: int, index: Tensor, out: Tensor | None = None) -> Tensor:
+    """`gather(x, dim, index)`: the element of `input` that each entry of `index` names."""
+    made = take_along_axis(input, index, dim, broadcast=False)
+    return made if out is None else put(out, made, "gather")
+
+
+def _scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    reduce: str | None = None,
+    out: Tensor | None = None,
+    value: Any = None,
+) -> Tensor:
+    """`scatter(x, dim, index, src)`: `src` at the places along `dim` that `index` names."""
+    if (src is None) == (value is None):
+        raise TypeMismatch(
+            "[scatter] takes (input, dim, index, src) with either src or value, or (x, index, "
+            "updates)"
+        )
+    values = value if src is None else src
+    made = put_along_axis(input, index, values, dim, reduce or "assign", broadcast=False)
+    return made if out is None else put(out, made, "scatter")
+
+
+# By the name of the function that has a second signature; see `core.keywords.accept`.
+FORMS = {"gather": _gather, "scatter": _scatter}
+
+__all__ = ["softmax"]
