@@ -88,10 +88,8 @@ class Call:
         self.saved_at, self.saved_for = self._saved_positions()
         # The recorder's plan, so that it asks no input what it is:
         self.saved_if = tuple([(i, u) for i, u in enumerate(self.saved_for) if u is not None])
-        last = len(self.outs) if op.carries is None else op.carries
-        self.grad_outs = tuple(
-            [i < last and o.dtype.differentiable for i, o in enumerate(self.outs)]
-        )
+        carrying = enumerate(self.outs[: op.carries])
+        self.grad_outs = tuple([i for i, o in carrying if o.dtype.differentiable])
         self.tensors_at = tuple([i for i, t in enumerate(types) if isinstance(t, Aval)])
         self.floats_at = tuple([i for i, t in enumerate(types) if t is FLOAT])
         self.ints_at = tuple([i for i, t in enumerate(types) if t is INT])

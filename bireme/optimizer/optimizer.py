@@ -210,8 +210,9 @@ class Optimizer:
         """Clear all gradients and start the step that was recorded."""
         for group in self._groups:
             for p in group.params:
-                if p._node is not None:
-                    p.clear_gradient(set_to_zero)
+                if p._node is not None:  # p.clear_gradient(), of hundreds of parameters
+                    p._grad_is_zero = set_to_zero and (p._grad is not None or p._grad_is_zero)
+                    p._grad = None
         trace.flush_sealed()
 
     clear_gradients = clear_grad
