@@ -1,0 +1,404 @@
+"""Generating tokens with an ordinary model: one program per prompt size and one for every step.
+
+A prompt is padded to a power of two. The step program takes what the last one gave (token,
+places, cache, tokens so far) without passing through Python, updates the cache in place, and
+chooses the next token itself; Python only starts it again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import bireme as paddle
+from bireme.backends import get_backend
+from bireme.core import dtype as dt
+from bireme.core import place, random, stats
+from bireme.core.aval import Aval, aval
+from bireme.core.capture import capture
+from bireme.core.errors import InvalidArgument, user_line
+from bireme.core.tensor import Tensor
+from bireme.core.trace import materialize
+from bireme.nn.generation.cache import KVCache, cache_write
+from bireme.nn.generation.sampling import next_token
+
+_SMALLEST = 16  # the first bucket
+_LOOK_EVERY = 16  # steps between two looks at whether all samples have ended
+_HEAD = 6  # of a state: token, place, ended, offset, tokens, count; then the cache
+_TOKENS_AT = 4
+
+
+class _Program:
+    """A compiled function of arrays, with the model's weights bound at each generation."""
+
+    def __init__(self, function: Any, types: Sequence[Aval], donated: Sequence[int], label: str):
+        captured = capture(function, types, label=label, tape=False)
+        graph = captured.graph
+        if graph.keys or captured.generators:
+            raise InvalidArgument(
+                f"[{label}] the model draws random numbers itself (dropout?): call model.eval()"
+            )
+        if captured.writes or captured.guards or captured.checks:
+            raise InvalidArgument(
+                f"[{label}] the model changes or reads tensors of its own while it runs, which a "
+                "compiled step cannot do; keep what changes in the cache"
+            )
+        graph.outputs = graph.outputs[: len(captured.tracked)]
+        given = captured.op.given
+        self.outer = captured.outer
+        self.order = given[: len(types)], given[len(types) :]
+        self.outs = _output_types(graph)
+        self.constants = dict(graph.constants)
+        self.count = len(graph.inputs)
+        self.numbers = _numbers(graph)
+        job = stats.CompileJob(graph, user_line())
+        with job:
+            self.executable = get_backend("xla").compile(
+                graph, graph.needed(), tuple(self.order[0][i] for i in donated)
+            )
+
+    def bind(self) -> Callable[..., list[Any]]:
+        """The program as a function of its own arguments, with the weights as they are now."""
+        put = self.executable.put
+        arrays: list[Any] = [None] * self.count
+        for i, contents in self.constants.items():
+            arrays[i] = put(contents)
+        for i, tensor in zip(self.order[1], self.outer, strict=True):
+            arrays[i] = _on_device(tensor, put)
+        numbers = tuple(put(n) for n in self.numbers)
+        call, order = self.executable.call, self.order[0]
+
+        def run(*arguments: Any) -> list[Any]:
+            every = list(arrays)
+            for i, a in zip(order, arguments, strict=True):
+                every[i] = a
+            return call(*numbers, *every)
+
+        return run
+
+
+def _output_types(graph: Any) -> list[Aval]:
+    types = graph.value_types()
+    return [types[o] if o >= 0 else graph.inputs[-1 - o] for o in graph.outputs]
+
+
+def _numbers(graph: Any) -> tuple[np.ndarray, np.ndarray]:
+    floats, ints = np.zeros(graph.n_floats), np.zeros(graph.n_ints, np.int64)
+    for number, value in graph.numbers.items():
+        (floats if number.kind == "float" else ints)[number.index] = value
+    return floats, ints
+
+
+def _on_device(tensor: Tensor, put: Callable[[Any], Any]) -> Any:
+    value = tensor._value
+    materialize(value)
+    if isinstance(value.buf, np.ndarray):
+        value.buf = put(value.buf)
+    return value.buf
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What the programs of a generation depend on."""
+
+    batch: int
+    bucket: int
+    length: int
+    strategy: str
+    ends: int
+    training: bool
+    device: Any
+
+
+class _Programs:
+    """The programs of one model, as long as its parameters stay the same tensors."""
+
+    def __init__(self, model: Any):
+        self.marks = _marks(model)
+        self.prefill: dict[_Shape, _Program] = {}
+        self.step: dict[Any, _Program] = {}
+
+    def of(self, model: Any, shape: _Shape) -> tuple[_Program, _Program]:
+        first = self.prefill.get(shape)
+        if first is None:
+            first = self.prefill[shape] = _compile_prefill(model, shape)
+        key = (*[shape.__dict__[k] for k in shape.__dict__ if k != "bucket"], *first.outs)
+        step = self.step.get(key)
+        if step is None:
+            step = self.step[key] = _compile_step(model, shape, first.outs)
+        return first, step
+
+
+_known: weakref.WeakKeyDictionary[Any, _Programs] = weakref.WeakKeyDictionary()
+
+
+def _marks(model: Any) -> list[tuple[int, Any]]:
+    state = [*model.parameters(), *model.buffers()] if hasattr(model, "parameters") else []
+    return [(id(t), t._value.aval) for t in state]
+
+
+def _programs(model: Any) -> _Programs:
+    found = _known.get(model)
+    if found is None or found.marks != _marks(model):
+        found = _known[model] = _Programs(model)
+    return found
+
+
+_SETTINGS = (
+    aval((), dt.int64),  # seed
+    aval((), dt.float32),  # temperature
+    aval((), dt.int64),  # top_k
+    aval((), dt.float32),  # top_p
+    aval((), dt.int64),  # the token for samples that have ended
+)
+
+
+def _choose(logits: Tensor, offset: Tensor, settings: list[Tensor], strategy: str) -> Tensor:
+    seed, temperature, top_k, top_p = settings[:4]
+    return next_token(logits[:, -1], seed, offset, temperature, top_k, top_p, strategy)
+
+
+def _after(token: Tensor, ended: Tensor, settings: list[Tensor], ends: Tensor) -> Any:
+    """(token, ended): padding where a sample had ended before, and whether it has now."""
+    token = paddle.where(ended, settings[4], token)
+    return token, ended | (token.unsqueeze(-1) == ends).any(-1)
+
+
+def _flat(cache: KVCache) -> list[Tensor]:
+    return [t for pair in cache.layers for t in pair]
+
+
+def _compile_prefill(model: Any, shape: _Shape) -> _Program:
+    def prefill(arguments: list[Tensor]) -> list[Tensor]:
+        ids, counts, offset, ends, *settings = arguments
+        cache = KVCache(shape.length)
+        cache.counts = counts
+        logits = _logits(model, ids, cache)
+        if logits.shape[1] != 1:
+            logits = cache.last(logits)
+        token = _choose(logits, offset, settings, shape.strategy)
+        token, ended = _after(token, paddle.zeros([shape.batch], "bool"), settings, ends)
+        cache.advance(counts)
+        tokens = paddle.zeros([shape.batch, shape.length], "int64")
+        zero = paddle.zeros([1], "int64")
+        tokens = cache_write(tokens, token.unsqueeze(-1), zero)
+        assert cache.place is not None  # noqa: S101 (it has just advanced)
+        return [token, cache.place, ended, offset + 1, tokens, zero + 1, *_flat(cache)]
+
+    types = [
+        aval((shape.batch, shape.bucket), dt.int64), aval((shape.batch,), dt.int64),
+        aval((), dt.int64), aval((shape.ends,), dt.int64), *_SETTINGS,
+    ]  # fmt: skip
+    return _Program(prefill, types, (), "generate")
+
+
+def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> _Program:
+    def step(arguments: list[Tensor]) -> list[Tensor]:
+        token, at, ended, offset, tokens, count = arguments[:_HEAD]
+        kept, (ends, *settings) = arguments[_HEAD : len(state)], arguments[len(state) :]
+        cache = KVCache(shape.length)
+        cache.place = at
+        cache.layers = list(zip(kept[::2], kept[1::2], strict=True))
+        logits = _logits(model, token.unsqueeze(-1), cache)
+        token = _choose(logits, offset, settings, shape.strategy)
+        token, ended = _after(token, ended, settings, ends)
+        cache.advance(1)
+        tokens = cache_write(tokens, token.unsqueeze(-1), count)
+        assert cache.place is not None  # noqa: S101 (it was set above)
+        return [token, cache.place, ended, offset + 1, tokens, count + 1, *_flat(cache)]
+
+    # The cache and the tokens so far are updated in place. What Python may still look at is not.
+    donated = (_TOKENS_AT, *range(_HEAD, len(state)))
+    types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS]
+    return _Program(step, types, donated, "generate")
+
+
+def _logits(model: Any, ids: Tensor, cache: KVCache) -> Tensor:
+    logits = model(ids, cache=cache)
+    if isinstance(logits, tuple | list):
+        logits = logits[0]
+    if not isinstance(logits, Tensor) or logits.ndim != 3:
+        raise InvalidArgument(
+            "[generate] model(input_ids, cache=cache) must return scores [batch, tokens, "
+            f"vocabulary]. Received: {getattr(logits, 'shape', type(logits).__name__)}"
+        )
+    if not cache.layers:
+        raise InvalidArgument(
+            "[generate] the model did not use its cache: call cache.attend(layer, q, k, v) in "
+            "its attention"
+        )
+    return logits
+
+
+class _Run:
+    """One generation: the state on the device, and the step that turns it into the next."""
+
+    def __init__(
+        self, model: Any, input_ids: Any, new: int, lengths: Any, strategy: str,
+        temperature: float, top_k: int, top_p: float, ends: Sequence[int], pad: int,
+        seed: int | None, cache_length: int | None,
+    ):  # fmt: skip
+        ids, counts = _prompt(input_ids, lengths)
+        batch, rows = ids.shape
+        bucket = _power_of_two(rows)
+        length = cache_length or _power_of_two(bucket + new)
+        if rows + new > length or bucket > length:
+            raise InvalidArgument(
+                f"[generate] a prompt of {rows} tokens (padded to {bucket}) and {new} new ones do "
+                f"not fit a cache of {length}. Give a larger cache_length, or fewer tokens"
+            )
+        training = bool(getattr(model, "training", False))
+        shape = _Shape(
+            batch, bucket, length, strategy, max(len(ends), 1), training, place.default_place()
+        )
+        first, again = _programs(model).of(model, shape)
+        key, offset = random.default_generator.draw() if seed is None else (seed, 0)
+        put = again.executable.put
+        self.settings = [
+            put(np.asarray(list(ends) or [-1], np.int64)),
+            put(np.asarray(key, np.int64)),
+            put(np.asarray(temperature, np.float32)),
+            put(np.asarray(top_k, np.int64)),
+            put(np.asarray(top_p, np.float32)),
+            put(np.asarray(pad, np.int64)),
+        ]
+        padded = np.zeros((batch, bucket), np.int64)
+        padded[:, :rows] = ids
+        self.again = again.bind()
+        # Keys of one generation are offsets of one stream; the high half keeps streams apart.
+        start = put(np.asarray(offset << 32, np.int64))
+        self.state = first.bind()(put(padded), put(counts), start, *self.settings)
+
+    def step(self) -> None:
+        self.state = self.again(*self.state, *self.settings)
+
+    @property
+    def token(self) -> Any:
+        return self.state[0]
+
+    @property
+    def ended(self) -> Any:
+        return self.state[2]
+
+    def tokens(self, count: int) -> np.ndarray:
+        return np.asarray(self.state[_TOKENS_AT])[:, :count]
+
+
+def _prompt(input_ids: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.asarray(input_ids.numpy() if isinstance(input_ids, Tensor) else input_ids)
+    if ids.ndim == 1:
+        ids = ids[None]
+    if ids.ndim != 2 or ids.size == 0 or ids.dtype.kind not in "iu":
+        raise InvalidArgument(
+            "[generate] input_ids must be integers of shape [batch, tokens], with at least one. "
+            f"Received: {ids.dtype}{list(ids.shape)}"
+        )
+    if lengths is None:
+        return ids, np.full(ids.shape[0], ids.shape[1], np.int64)
+    counts = np.asarray(lengths.numpy() if isinstance(lengths, Tensor) else lengths, np.int64)
+    if counts.shape != ids.shape[:1] or counts.min() < 1 or counts.max() > ids.shape[1]:
+        raise InvalidArgument(
+            f"[generate] lengths must give each of the {ids.shape[0]} samples 1 to {ids.shape[1]} "
+            f"tokens. Received: {counts.tolist()}"
+        )
+    return ids, counts
+
+
+def _power_of_two(n: int) -> int:
+    return max(_SMALLEST, 1 << (n - 1).bit_length())
+
+
+def _options(
+    new: int, decode_strategy: str, temperature: float, top_k: int, top_p: float, ends: Any
+) -> tuple[str, tuple[int, ...]]:
+    if decode_strategy not in ("greedy_search", "sampling"):
+        raise InvalidArgument(
+            "[generate] decode_strategy must be 'greedy_search' or 'sampling'. Received: "
+            f"{decode_strategy!r}"
+        )
+    if new < 1:
+        raise InvalidArgument(f"[generate] max_new_tokens must be positive. Received: {new}")
+    if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1:
+        raise InvalidArgument(
+            "[generate] temperature must be positive, top_k not negative and top_p in (0, 1]. "
+            f"Received: {temperature}, {top_k}, {top_p}"
+        )
+    strategy = "greedy"
+    if decode_strategy == "sampling":
+        strategy = "sample" if top_k == 0 and top_p == 1 else "filter"
+    listed = () if ends is None else ((ends,) if isinstance(ends, int) else tuple(ends))
+    return strategy, listed
+
+
+def generate(
+    model: Any, input_ids: Any, max_new_tokens: int = 20, *, lengths: Any = None,
+    decode_strategy: str = "greedy_search", temperature: float = 1.0, top_k: int = 0,
+    top_p: float = 1.0, eos_token_id: int | Sequence[int] | None = None,
+    pad_token_id: int | None = None, seed: int | None = None, cache_length: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Continue `input_ids` [batch, tokens]; returns the new tokens [batch, up to max_new_tokens].
+
+    `model(input_ids, cache=cache)` returns scores [batch, tokens, vocabulary] and uses the cache
+    in its attention (see `KVCache`). Prompts of different lengths are padded on the right and
+    described by `lengths`. Generation ends when every sample has produced one of `eos_token_id`;
+    shorter ones are filled with `pad_token_id`. Tokens are drawn on the device from Bireme's
+    generator, or from one of their own with `seed`. `cache_length` fixes the cache's size, so that
+    prompts of all sizes share one step program.
+
+        tokens = generate(model, prompt, 100, decode_strategy="sampling", top_p=0.9)
+    """
+    strategy, ends = _options(max_new_tokens, decode_strategy, temperature, top_k, top_p,
+                              eos_token_id)  # fmt: skip
+    pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
+    with paddle.no_grad():
+        run = _Run(model, input_ids, max_new_tokens, lengths, strategy, temperature, top_k, top_p,
+                   ends, pad, seed, cache_length)  # fmt: skip
+        earlier, done = run.ended, 1
+        while done < max_new_tokens:
+            if ends and done % _LOOK_EVERY == 0:
+                # A look at steps that are long over: nobody waits for the one that runs.
+                if bool(np.asarray(earlier).all()):
+                    break
+                earlier = run.ended
+            run.step()
+            done += 1
+        tokens = run.tokens(done)
+    return paddle.to_tensor(tokens[:, : _used(tokens, ends)])
+
+
+def _used(tokens: np.ndarray, ends: Sequence[int]) -> int:
+    """How many columns there are until every sample has ended."""
+    if not ends:
+        return tokens.shape[1]
+    ended = np.isin(tokens, ends)
+    first = np.where(ended.any(1), ended.argmax(1) + 1, tokens.shape[1])
+    return int(first.max())
+
+
+def stream(
+    model: Any, input_ids: Any, max_new_tokens: int = 20, *, lengths: Any = None,
+    decode_strategy: str = "greedy_search", temperature: float = 1.0, top_k: int = 0,
+    top_p: float = 1.0, eos_token_id: int | Sequence[int] | None = None,
+    pad_token_id: int | None = None, seed: int | None = None, cache_length: int | None = None,
+) -> Iterator[list[int]]:  # fmt: skip
+    """As `generate`, but yields each step's tokens, one per sample, as soon as they are there.
+
+    The next step is under way while the caller works with the last one's tokens.
+    """
+    strategy, ends = _options(max_new_tokens, decode_strategy, temperature, top_k, top_p,
+                              eos_token_id)  # fmt: skip
+    pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
+    with paddle.no_grad():
+        run = _Run(model, input_ids, max_new_tokens, lengths, strategy, temperature, top_k, top_p,
+                   ends, pad, seed, cache_length)  # fmt: skip
+    for i in range(max_new_tokens):
+        token, ended = run.token, run.ended
+        if i + 1 < max_new_tokens:
+            run.step()
+        yield np.asarray(token).tolist()
+        if ends and bool(np.asarray(ended).all()):
+            return
