@@ -60,7 +60,10 @@ def both_tiers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     `f` takes no arguments and returns a Tensor, or a list or tuple of them.
     """
-    from bireme.core import config, trace
+    from bireme.core import config, stats, trace
+
+    # Every test's programs are run from one line below, which is no fault of theirs.
+    monkeypatch.setattr(stats, "RECOMPILE_WARNING_AFTER", 10**9)
 
     def run(f: Callable[[], Any], rtol: float = 1e-5, atol: float = 1e-6) -> Any:
         results = []

@@ -10,7 +10,7 @@ from typing import Any
 FUNCTIONAL = (
     "activation", "softmax", "common", "dropout", "padding", "conv", "pooling", "pooling_adaptive",
     "resize", "vision", "norm", "loss", "loss_class", "loss_metric", "loss_ctc", "attention", "rnn",
-    "attention_packed", "sampling",
+    "attention_packed", "sampling", "experts",
 )  # fmt: skip
 
 # Order matters only for `public()`: a later family may not reuse an earlier one's name.

@@ -261,20 +261,25 @@ def flash_attention(
 # --- sequences of different lengths, one after the other ----------------------------------------
 
 
-@op(differentiable=False, infer=lambda total_q, total_k, starts_q, starts_k, causal: aval(
+@op(differentiable=False, infer=lambda total_q, total_k, starts_q, starts_k, causal, window: aval(
     (total_q.shape[0], total_k.shape[0]), bool_))  # fmt: skip
-def _same_sequence(xp, total_q, total_k, starts_q, starts_k, causal=False):
-    """Which key each query may see: those of its own sequence, up to its own place if causal."""
+def _same_sequence(xp, total_q, total_k, starts_q, starts_k, causal=False, window=(-1, -1)):
+    """Which key each query may see: those of its own sequence, up to its own place if causal, and
+    at most `window` places before and after it (-1 for any)."""
     places_q, places_k = xp.arange(total_q.shape[0]), xp.arange(total_k.shape[0])
     of_q = xp.searchsorted(starts_q, places_q, side="right")
     of_k = xp.searchsorted(starts_k, places_k, side="right")
     visible = of_q[:, None] == of_k
-    if not causal:
+    if not causal and window == (-1, -1):
         return visible
     # Counted from the ends, so that a longer key sequence is the past.
     left_q = xp.take(starts_q, xp.minimum(of_q, starts_q.shape[0] - 1)) - places_q
     left_k = xp.take(starts_k, xp.minimum(of_k, starts_k.shape[0] - 1)) - places_k
-    return visible & (left_k >= left_q[:, None])
+    ahead = left_q[:, None] - left_k
+    before, after = window[0], 0 if causal else window[1]
+    if before >= 0:
+        visible = visible & (ahead >= -before)
+    return visible & (ahead <= after) if after >= 0 else visible
 
 
 def flash_attn_unpadded(

@@ -14,6 +14,7 @@ from bireme.core.tensor import Tensor
 from bireme.ops.attention import (
     _attend,
     _attention_weights,
+    _same_sequence,
     flash_attention,
     flash_attn_unpadded,
 )
@@ -124,6 +125,53 @@ def _padded_attention(
     out = _attend(q, k, v, mask, dropout, False, training, scale)
     out = reshape(out, [rows * length, *out.shape[2:]])
     return out, _attention_weights(q, k, mask, float(scale), False) if return_softmax else None
+
+
+def flash_attention_v3_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """(result, log of the softmax's sums [heads, total]) of `flash_attn_unpadded`.
+
+    `window_size` bounds how far a query looks back and ahead. The last three arguments tune
+    Paddle's kernel and change no numbers; XLA makes its own choices.
+    """
+    refused = {
+        "seqused_q": seqused_q, "seqused_k": seqused_k, "qv": qv, "q_descale": q_descale,
+        "k_descale": k_descale, "v_descale": v_descale, "softcap": softcap or None,
+    }  # fmt: skip
+    given = [name for name, x in refused.items() if x is not None]
+    if given:
+        raise InvalidArgument(
+            "[flash_attention_v3_varlen] sequences are whole and in floating point, and scores "
+            f"have no cap. Received: {', '.join(given)}"
+        )
+    scale = query._value.aval.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    window = (int(window_size[0]), int(window_size[1]))
+    seen = _same_sequence(query, key, cu_seqlens_q, cu_seqlens_k, causal, window)
+    mask = reshape(seen, [1, 1, *seen.shape])
+    q, k, v = (reshape(x, [1, *x.shape]) for x in (query, key, value))
+    out = _masked(q, k, v, mask, 0.0, True, scale)
+    sums = _log_sums(q, k, mask, float(scale))
+    return reshape(out, query.shape[:2] + value.shape[2:]), reshape(sums, sums.shape[1:])
 
 
 # --- masks as ranges of rows --------------------------------------------------------------------
@@ -323,6 +371,6 @@ def sparse_attention(
 
 
 __all__ = [
-    "flash_attn_qkvpacked", "flash_attn_varlen_qkvpacked", "flashmask_attention",
-    "sparse_attention",
+    "flash_attention_v3_varlen", "flash_attn_qkvpacked", "flash_attn_varlen_qkvpacked",
+    "flashmask_attention", "sparse_attention",
 ]  # fmt: skip

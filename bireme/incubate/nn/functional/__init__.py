@@ -12,6 +12,14 @@ from bireme.incubate.nn.functional.decoding import (
     masked_multihead_attention,
     variable_length_memory_efficient_attention,
 )
+from bireme.incubate.nn.functional.experts import (
+    build_src_rank_and_local_expert_id,
+    cal_aux_loss,
+    expand_modality_expert_id,
+    moe_combine,
+    moe_gate_dispatch,
+    moe_gate_dispatch_permute,
+)
 from bireme.incubate.nn.functional.linear import (
     fused_bias_act,
     fused_bias_dropout_residual_layer_norm,
@@ -35,11 +43,13 @@ from bireme.incubate.nn.functional.transformer import (
 from bireme.nn.functional import swiglu
 
 __all__ = [
-    "blha_get_max_len", "fast_ln", "fast_rms_norm", "fused_bias_act",
+    "blha_get_max_len", "build_src_rank_and_local_expert_id", "cal_aux_loss",
+    "expand_modality_expert_id", "fast_ln", "fast_rms_norm", "fused_bias_act",
     "fused_bias_dropout_residual_layer_norm", "fused_dropout_add", "fused_feedforward",
     "fused_layer_norm", "fused_linear", "fused_linear_activation", "fused_matmul_bias",
     "fused_multi_head_attention", "fused_rms_norm", "fused_rms_norm_ext",
-    "fused_rotary_position_embedding", "int_bincount", "masked_multihead_attention", "swiglu",
+    "fused_rotary_position_embedding", "int_bincount", "masked_multihead_attention",
+    "moe_combine", "moe_gate_dispatch", "moe_gate_dispatch_permute", "swiglu",
     "variable_length_memory_efficient_attention",
 ]  # fmt: skip
 
