@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,19 @@ import pytest
 
 import bireme
 from bireme import inference, jit
+from bireme.core import kernels
 from bireme.io.serialization import VERSION as STATE_VERSION
 from bireme.jit.artifact import VERSION
 from tests.golden.make import HERE, inputs, leaves
 
 FOLDERS = sorted(HERE.glob("v*"), key=lambda p: int(p.name[1:]))
+
+
+@pytest.fixture(autouse=True)
+def _no_native_kernels() -> Iterator[None]:
+    """Small nets: building the native kernels first would take longer than all tests here."""
+    with kernels.disabled():
+        yield
 
 
 def expected(folder: Path) -> list[np.ndarray]:
@@ -67,9 +76,7 @@ def test_it_can_be_served(folder: Path) -> None:
     for name, array in zip(predictor.get_input_names(), inputs(3), strict=True):
         predictor.get_input_handle(name).copy_from_cpu(array)
     predictor.run()
-    results = [
-        predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()
-    ]
+    results = [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
     for got, wanted in zip(results, expected(folder), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     assert "fold_affine" in predictor.pass_report()
