@@ -4,7 +4,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 
-.PHONY: help demo test test-slow parity bench lint stubs clean
+.PHONY: help demo test test-slow parity fuzz bench lint stubs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the tests that take longer"
 	@echo "make parity     compare with the real paddlepaddle wheel"
+	@echo "make fuzz       10,000 damaged files of every format that is read (20 minutes)"
 	@echo "make bench      measure against Paddle, PyTorch and JAX (long)"
 	@echo "make lint       ruff and pyright only"
 	@echo "make stubs      rewrite the generated type stubs"
@@ -46,6 +47,9 @@ test-slow: .venv/.dev
 
 parity: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) tests/parity
+
+fuzz: .venv/.dev
+	.venv/bin/python -m tests.fuzz 10000
 
 bench: .venv-bench/.bench
 	.venv-bench/bin/python -m bench eager
