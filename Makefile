@@ -12,7 +12,7 @@ help:
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the tests that take longer"
 	@echo "make parity     compare with the real paddlepaddle wheel"
-	@echo "make fuzz       10,000 damaged files of every format that is read (20 minutes)"
+	@echo "make fuzz       10,000 damaged files of every format that is read (10 minutes)"
 	@echo "make bench      measure against Paddle, PyTorch and JAX (long)"
 	@echo "make lint       ruff and pyright only"
 	@echo "make stubs      rewrite the generated type stubs"

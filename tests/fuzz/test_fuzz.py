@@ -138,7 +138,7 @@ def test_graphs_that_do_not_fit(ours: dict[str, Format], what: str) -> None:
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(BiremeError, match="no file|no Paddle model"):
+    with pytest.raises(BiremeError, match=r"no file|no Paddle model"):
         jit.load(str(tmp_path / "nothing"))
     (tmp_path / "m.json").mkdir()
     with pytest.raises((BiremeError, IsADirectoryError)):
