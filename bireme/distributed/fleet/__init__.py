@@ -1,5 +1,72 @@
-"""paddle.distributed.fleet: what holds for a job of one process."""
+"""paddle.distributed.fleet: a job as one object. The functions are methods of one `Fleet`."""
 
-from bireme.distributed.fleet import utils
+from bireme.distributed.fleet import meta_parallel, utils
+from bireme.distributed.fleet.data_generator import (
+    MultiSlotDataGenerator,
+    MultiSlotStringDataGenerator,
+)
+from bireme.distributed.fleet.fleet import Fleet
+from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
+from bireme.distributed.fleet.strategy import DistributedStrategy
+from bireme.distributed.fleet.topology import CommunicateTopology, HybridCommunicateGroup
+from bireme.distributed.fleet.util import UtilBase
 
-__all__ = ["utils"]
+fleet = Fleet()
+init = fleet.init
+is_first_worker = fleet.is_first_worker
+worker_index = fleet.worker_index
+worker_num = fleet.worker_num
+rank = fleet.rank
+nranks = fleet.nranks
+world_size = fleet.world_size
+node_num = fleet.node_num
+local_rank = fleet.local_rank
+is_worker = fleet.is_worker
+is_server = fleet.is_server
+server_num = fleet.server_num
+server_index = fleet.server_index
+worker_endpoints = fleet.worker_endpoints
+server_endpoints = fleet.server_endpoints
+barrier_worker = fleet.barrier_worker
+distributed_model = fleet.distributed_model
+distributed_optimizer = fleet.distributed_optimizer
+distributed_scaler = fleet.distributed_scaler
+get_hybrid_communicate_group = fleet.get_hybrid_communicate_group
+util = fleet.util
+
+__all__ = [
+    "CommunicateTopology",
+    "DistributedStrategy",
+    "Fleet",
+    "HybridCommunicateGroup",
+    "MultiSlotDataGenerator",
+    "MultiSlotStringDataGenerator",
+    "PaddleCloudRoleMaker",
+    "Role",
+    "UserDefinedRoleMaker",
+    "UtilBase",
+    "barrier_worker",
+    "distributed_model",
+    "distributed_optimizer",
+    "distributed_scaler",
+    "fleet",
+    "get_hybrid_communicate_group",
+    "init",
+    "is_first_worker",
+    "is_server",
+    "is_worker",
+    "local_rank",
+    "meta_parallel",
+    "node_num",
+    "nranks",
+    "rank",
+    "server_endpoints",
+    "server_index",
+    "server_num",
+    "util",
+    "utils",
+    "worker_endpoints",
+    "worker_index",
+    "worker_num",
+    "world_size",
+]

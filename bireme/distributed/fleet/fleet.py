@@ -1,0 +1,220 @@
+"""Fleet: one object that knows the job, and prepares models and optimizers for it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from bireme.core import jax_door
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.distributed.auto_parallel.layouts import everywhere, lay_out, layout_of
+from bireme.distributed.auto_parallel.sharded_optimizer import (
+    ShardingStage1,
+    ShardingStage2,
+    ShardingStage3,
+    shard_optimizer,
+    shard_scaler,
+)
+from bireme.distributed.environment import ParallelEnv, get_world_size
+from bireme.distributed.fleet.meta_parallel.wrappers import (
+    MetaParallelBase,
+    SegmentParallel,
+    ShardingParallel,
+    TensorParallel,
+)
+from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker
+from bireme.distributed.fleet.strategy import DistributedStrategy
+from bireme.distributed.fleet.topology import CommunicateTopology, HybridCommunicateGroup
+from bireme.distributed.fleet.util import UtilBase
+from bireme.distributed.mesh import set_mesh
+
+logger = logging.getLogger("bireme.fleet")
+_AXES = {"dp": "data", "pp": "pipe", "sharding": "sharding", "sep": "sep", "mp": "model"}
+_STAGES = {1: ShardingStage1, 2: ShardingStage2, 3: ShardingStage3}
+
+
+class Fleet:
+    """What `paddle.distributed.fleet`'s functions are methods of."""
+
+    def __init__(self) -> None:
+        self._role_maker: Any = None
+        self._strategy = DistributedStrategy()
+        self._hcg: HybridCommunicateGroup | None = None
+        self._util = UtilBase()
+
+    def init(
+        self,
+        role_maker: Any = None,
+        is_collective: bool = False,
+        strategy: DistributedStrategy | None = None,
+        log_level: int | str = "INFO",
+    ) -> Fleet:
+        """Join the job and lay its devices out in the grid that `strategy.hybrid_configs` asks
+        for. A data-parallel degree of -1 takes what the others leave."""
+        logger.setLevel(log_level)
+        if strategy is not None and not isinstance(strategy, DistributedStrategy):
+            raise TypeMismatch(
+                f"[fleet.init] strategy is a DistributedStrategy. Received: "
+                f"{type(strategy).__name__}"
+            )
+        self._strategy = strategy or DistributedStrategy()
+        self._role_maker = role_maker or PaddleCloudRoleMaker(is_collective)
+        self._util._set_role_maker(self._role_maker)
+        if get_world_size() > 1:
+            from bireme.distributed.environment import init_parallel_env
+
+            init_parallel_env()
+        self._hcg = HybridCommunicateGroup(self._topology())
+        set_mesh(self._hcg.mesh)
+        return self
+
+    def _topology(self) -> CommunicateTopology:
+        config = self._strategy.hybrid_configs
+        order = list(config["order"])
+        if sorted(order) != sorted(_AXES):
+            raise InvalidArgument(
+                f"[fleet.init] hybrid_configs['order'] is an order of {', '.join(_AXES)}. "
+                f"Received: {order}"
+            )
+        degrees = {n: int(config[f"{n}_degree"]) for n in order}
+        if self._strategy.tensor_parallel and degrees["mp"] == 1:
+            degrees["mp"] = int(self._strategy.tensor_parallel_configs["tensor_parallel_degree"])
+        if self._strategy.sharding and degrees["sharding"] == 1:
+            degrees["sharding"] = int(self._strategy.sharding_configs["sharding_degree"])
+        others = 1
+        for name, degree in degrees.items():
+            if name != "dp":
+                if degree < 1:
+                    raise InvalidArgument(f"[fleet.init] {name}_degree is 1 or more. Got: {degree}")
+                others *= degree
+        world = get_world_size()
+        have = world if world > 1 else jax_door.jax().device_count()
+        if degrees["dp"] < 1:
+            degrees["dp"] = max(1, have // others)
+        total = others * degrees["dp"]
+        if total > have or (world > 1 and total != have):
+            raise InvalidArgument(
+                f"[fleet.init] the degrees {degrees} multiply to {total}, and there are {have} "
+                "devices. To try a grid on one machine, start Python with "
+                "XLA_FLAGS=--xla_force_host_platform_device_count=8"
+            )
+        return CommunicateTopology([_AXES[n] for n in order], [degrees[n] for n in order])
+
+    def get_hybrid_communicate_group(self) -> HybridCommunicateGroup:
+        if self._hcg is None:
+            raise InvalidArgument("[fleet] call fleet.init(is_collective=True) first")
+        return self._hcg
+
+    # --- who am I -------------------------------------------------------------------------
+
+    def _maker(self) -> Any:
+        if self._role_maker is None:
+            raise InvalidArgument("[fleet] call fleet.init(is_collective=True) first")
+        return self._role_maker
+
+    def is_first_worker(self) -> bool:
+        return self._maker()._is_first_worker()
+
+    def worker_index(self) -> int:
+        return self._maker()._worker_index()
+
+    rank = worker_index
+
+    def worker_num(self) -> int:
+        return self._maker()._worker_num()
+
+    nranks = world_size = worker_num
+
+    def node_num(self) -> int:
+        return self._maker()._node_num()
+
+    def local_rank(self) -> int:
+        return self.worker_index() % max(1, self.worker_num() // self.node_num())
+
+    def is_worker(self) -> bool:
+        return self._maker()._is_worker()
+
+    def is_server(self) -> bool:
+        return self._maker()._is_server()
+
+    def server_num(self) -> int:
+        return self._maker()._server_num()
+
+    def server_index(self) -> int:
+        return self._maker()._server_index()
+
+    def worker_endpoints(self, to_string: bool = False) -> Any:
+        found = self._maker()._get_trainer_endpoints()
+        return ",".join(found) if to_string else found
+
+    def server_endpoints(self, to_string: bool = False) -> Any:
+        found = self._maker()._get_pserver_endpoints()
+        return ",".join(found) if to_string else found
+
+    @property
+    def util(self) -> UtilBase:
+        """Small collective helpers."""
+        return self._util
+
+    def barrier_worker(self) -> None:
+        """Wait for the other workers."""
+        self._util.barrier()
+
+    # --- models and optimizers ------------------------------------------------------------
+
+    def distributed_model(self, model: Any) -> Any:
+        """The model on the job's devices: parameters that no layer has cut are copied to all of
+        them, and a batch is cut over "dp" and "sharding"."""
+        hcg = self.get_hybrid_communicate_group()
+        mesh = hcg.mesh
+        if hcg.get_pipe_parallel_world_size() > 1:  # type: ignore[attr-defined]
+            raise InvalidArgument(
+                "[distributed_model] pipelines are not built; use mp_degree and sharding_degree "
+                "for models that do not fit a device"
+            )
+        world = get_world_size()
+        if world > 1 and mesh.dim_names == ["dp"]:
+            from bireme.distributed.parallel import DataParallel
+
+            return DataParallel(
+                model,
+                comm_buffer_size=self._strategy.fuse_grad_size_in_MB,
+                last_comm_buffer_size=self._strategy.last_comm_group_size_MB,
+                find_unused_parameters=self._strategy.find_unused_parameters,
+            )
+        if mesh.size > 1:
+            for tensor in (*model.parameters(), *model.buffers()):
+                if layout_of(tensor) is None:
+                    lay_out(tensor, *everywhere(mesh))
+        kind = MetaParallelBase
+        if hcg.get_model_parallel_world_size() > 1:  # type: ignore[attr-defined]
+            kind = TensorParallel
+        elif hcg.get_sep_parallel_world_size() > 1:  # type: ignore[attr-defined]
+            kind = SegmentParallel
+        elif hcg.get_sharding_parallel_world_size() > 1:  # type: ignore[attr-defined]
+            kind = ShardingParallel
+        return kind(model, hcg, strategy=self._strategy)
+
+    def distributed_optimizer(
+        self, optimizer: Any, strategy: DistributedStrategy | None = None
+    ) -> Any:
+        """The optimizer of such a model; with a sharding degree its state is cut."""
+        hcg = self.get_hybrid_communicate_group()
+        chosen = strategy or self._strategy
+        if hcg.get_sharding_parallel_world_size() > 1:  # type: ignore[attr-defined]
+            stage = int(chosen.sharding_configs["stage"])
+            if stage not in _STAGES:
+                raise InvalidArgument(
+                    f"[distributed_optimizer] sharding_configs['stage'] is 1, 2 or 3. Got: {stage}"
+                )
+            optimizer = shard_optimizer(optimizer, _STAGES[stage]("sharding", hcg.mesh))
+        elif hcg.mesh.size > 1:
+            optimizer = shard_optimizer(optimizer)
+        return optimizer
+
+    def distributed_scaler(self, scaler: Any) -> Any:
+        """The scaler of such an optimizer."""
+        return shard_scaler(scaler)
+
+    def local_device_ids(self) -> list[int]:
+        return [ParallelEnv().device_id]

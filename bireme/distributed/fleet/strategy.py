@@ -1,0 +1,86 @@
+"""DistributedStrategy: what a program asks of fleet. Only fields that do something exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.distributed.auto_parallel.strategy import AMPConfig
+
+_HYBRID = {
+    "dp_degree": -1, "mp_degree": 1, "pp_degree": 1, "sharding_degree": 1, "sep_degree": 1,
+    "order": ["dp", "pp", "sharding", "sep", "mp"],
+}  # fmt: skip
+_SWITCHES = {
+    "amp": False,
+    "sharding": False,
+    "tensor_parallel": False,
+    "find_unused_parameters": False,
+    "fuse_grad_size_in_MB": 32,
+    "last_comm_group_size_MB": 1,
+}
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "amp_configs": {
+        **{k: v for k, v in AMPConfig._defaults.items() if k not in ("enable", "level", "dtype")},
+        "use_pure_fp16": False,
+        "use_bf16": False,
+    },
+    "sharding_configs": {"stage": 1, "sharding_degree": 8},
+    "tensor_parallel_configs": {"tensor_parallel_degree": 1, "tensor_init_seed": -1},
+    "hybrid_configs": _HYBRID,
+}
+
+
+class DistributedStrategy:
+    """Degrees of each kind of parallel training, mixed precision, sizes of messages.
+
+    >>> strategy = DistributedStrategy()
+    >>> strategy.hybrid_configs = {"dp_degree": 2, "mp_degree": 4}
+    >>> strategy.hybrid_configs["mp_degree"]
+    4
+    """
+
+    amp: bool
+    sharding: bool
+    tensor_parallel: bool
+    find_unused_parameters: bool
+    fuse_grad_size_in_MB: int  # noqa: N815 (Paddle's names)
+    last_comm_group_size_MB: int  # noqa: N815
+    amp_configs: dict[str, Any]
+    sharding_configs: dict[str, Any]
+    tensor_parallel_configs: dict[str, Any]
+    hybrid_configs: dict[str, Any]
+
+    def __init__(self) -> None:
+        self.__dict__.update(_SWITCHES)
+        for name, defaults in _CONFIGS.items():
+            self.__dict__[name] = dict(defaults)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SWITCHES:
+            wanted = type(_SWITCHES[name])
+            if type(value) is not wanted:
+                raise TypeMismatch(
+                    f"[DistributedStrategy] {name} is of type {wanted.__name__}. Received: "
+                    f"{value!r}"
+                )
+            self.__dict__[name] = value
+            return
+        if name not in _CONFIGS:
+            known = ", ".join([*_SWITCHES, *_CONFIGS])
+            raise InvalidArgument(
+                f"[DistributedStrategy] there is no field {name!r}; there are {known}"
+            )
+        if not isinstance(value, dict):
+            raise TypeMismatch(f"[DistributedStrategy] {name} is a dict. Received: {value!r:.80}")
+        unknown = set(value) - set(_CONFIGS[name])
+        if unknown:
+            raise InvalidArgument(
+                f"[DistributedStrategy] {name} has no {sorted(unknown)[0]!r}; it has "
+                f"{', '.join(_CONFIGS[name])}"
+            )
+        self.__dict__[name].update(value)
+
+    def __repr__(self) -> str:
+        lines = [f"  {k} = {v!r}" for k, v in vars(self).items()]
+        return "DistributedStrategy\n" + "\n".join(lines)

@@ -1,0 +1,247 @@
+"""Devices in a grid whose axes have meanings: data, pipe, sharding, sep, context, model.
+
+A rank is a device here: a process's number where each process drives one, or a device's number
+where one process drives all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import namedtuple
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bireme.core.errors import InvalidArgument
+from bireme.distributed.environment import get_rank, get_world_size
+from bireme.distributed.mesh import ProcessMesh
+
+# The mesh's name of each axis.
+MESH_NAMES = {
+    "data": "dp", "pipe": "pp", "sharding": "sharding", "sep": "sep", "context": "cp",
+    "model": "mp",
+}  # fmt: skip
+
+
+class CommunicateTopology:
+    """Ranks in a grid; the last axis counts fastest.
+
+    >>> CommunicateTopology(["data", "model"], [2, 4]).get_comm_list("data")[1]
+    [1, 5]
+    """
+
+    def __init__(
+        self,
+        hybrid_group_names: list[str] = ["data", "pipe", "sharding", "sep", "context", "model"],  # noqa: B006 (Paddle's signature)
+        dims: list[int] = [1, 1, 1, 1, 1, 1],  # noqa: B006
+    ) -> None:
+        if len(hybrid_group_names) != len(dims):
+            raise InvalidArgument(
+                f"[CommunicateTopology] there are {len(hybrid_group_names)} names and {len(dims)} "
+                "sizes"
+            )
+        self._parallel_names = list(hybrid_group_names)
+        self._dims = list(dims)
+        self.coordinate: Any = namedtuple("Coordinate", self._parallel_names)  # type: ignore[misc]
+        self._grid = np.arange(int(np.prod(dims))).reshape(dims)
+
+    def get_hybrid_group_names(self) -> list[str]:
+        return self._parallel_names
+
+    def _axis(self, axis_name: str) -> int:
+        if axis_name not in self._parallel_names:
+            raise InvalidArgument(
+                f"[CommunicateTopology] there is no axis {axis_name!r}; there are "
+                f"{', '.join(self._parallel_names)}"
+            )
+        return self._parallel_names.index(axis_name)
+
+    def get_dim(self, axis_name: str) -> int:
+        return self._dims[self._axis(axis_name)]
+
+    get_dim_size = get_dim
+
+    def world_size(self) -> int:
+        return self._grid.size
+
+    def get_rank(self, **args: int) -> int:
+        """The rank at a coordinate; every axis must be named."""
+        missing = set(self._parallel_names) ^ set(args)
+        if missing:
+            raise InvalidArgument(
+                f"[get_rank] takes {', '.join(self._parallel_names)}. Missing or unknown: "
+                f"{', '.join(sorted(missing))}"
+            )
+        at = tuple([args[n] for n in self._parallel_names])
+        if any(not 0 <= i < d for i, d in zip(at, self._dims, strict=True)):
+            raise InvalidArgument(f"[get_rank] {args} is outside of the grid {self._dims}")
+        return int(self._grid[at])
+
+    def get_coord(self, rank: int) -> Any:
+        """The coordinate of a rank, a named tuple."""
+        if not 0 <= rank < self._grid.size:
+            raise InvalidArgument(f"[get_coord] ranks are 0 to {self._grid.size - 1}. Got: {rank}")
+        return self.coordinate(*[int(i) for i in np.unravel_index(rank, self._grid.shape)])
+
+    def get_axis_list(self, axis_name: str, index: int) -> list[int]:
+        """All ranks with this index along an axis."""
+        return sorted(np.take(self._grid, index, self._axis(axis_name)).ravel().tolist())
+
+    def get_comm_list(self, axis_name: str) -> list[list[int]]:
+        """The groups of ranks that differ along one axis only."""
+        return self.get_fused_ranks([axis_name])
+
+    def get_fused_ranks(self, fused_axis: Sequence[str]) -> list[list[int]]:
+        """The groups of ranks that differ along these axes only."""
+        inner = [self._axis(n) for n in fused_axis]
+        outer = [i for i in range(len(self._dims)) if i not in inner]
+        moved = self._grid.transpose([*outer, *inner])
+        count = int(np.prod([self._dims[i] for i in inner]))
+        return moved.reshape(-1, count).tolist()
+
+    def get_rank_from_stage(self, global_rank: int, **kwargs: int) -> int:
+        """The rank at the coordinate of `global_rank` with some indices replaced."""
+        return self.get_rank(**self.get_coord(global_rank)._replace(**kwargs)._asdict())
+
+
+class AxisGroup:
+    """The ranks that differ from this one along some axes. In a job of several processes
+    `process_group` is the group that collectives take."""
+
+    def __init__(self, ranks: list[int], global_rank: int):
+        self.ranks = ranks
+        self.nranks = self.world_size = len(ranks)
+        self.rank = ranks.index(global_rank) if global_rank in ranks else -1
+        self.id = 0
+
+    @cached_property
+    def process_group(self) -> Any:
+        from bireme.distributed.collective import new_group
+
+        return new_group(self.ranks)
+
+    def is_member(self) -> bool:
+        return self.rank >= 0
+
+    def get_group_rank(self, rank: int) -> int:
+        return self.ranks.index(rank) if rank in self.ranks else -1
+
+    def __repr__(self) -> str:
+        return f"AxisGroup(ranks={self.ranks}, rank={self.rank})"
+
+
+class ParallelMode:
+    """What kind of parallel training a model has."""
+
+    DATA_PARALLEL = 0
+    TENSOR_PARALLEL = 1
+    PIPELINE_PARALLEL = 2
+    SHARDING_PARALLEL = 3
+    SEGMENT_PARALLEL = 4
+
+
+class HybridCommunicateGroup:
+    """This rank's place in the topology, and its groups along the axes."""
+
+    def __init__(self, topology: CommunicateTopology, hybrid_configs: Any = None) -> None:
+        self._topo = topology
+        self.global_rank = get_rank()
+        self.nranks = topology.world_size()
+        world = get_world_size()
+        if world > 1 and world != self.nranks:
+            sizes = dict(zip(topology._parallel_names, topology._dims, strict=True))
+            raise InvalidArgument(
+                f"[HybridCommunicateGroup] the job has {world} processes, and the degrees "
+                f"{sizes} multiply to {self.nranks}"
+            )
+        self._groups: dict[tuple[str, ...], AxisGroup] = {}
+
+    @cached_property
+    def mesh(self) -> ProcessMesh:
+        """The same grid as a ProcessMesh, without axes of one rank."""
+        names, sizes = self._topo._parallel_names, self._topo._dims
+        kept = [(MESH_NAMES.get(n, n), d) for n, d in zip(names, sizes, strict=True) if d > 1]
+        kept = kept or [("dp", 1)]
+        grid = np.arange(self.nranks).reshape([d for _, d in kept])
+        return ProcessMesh(grid, [n for n, _ in kept])
+
+    def _group(self, *axes: str) -> AxisGroup:
+        if axes not in self._groups:
+            found = next(g for g in self._topo.get_fused_ranks(axes) if self.global_rank in g)
+            self._groups[axes] = AxisGroup(found, self.global_rank)
+        return self._groups[axes]
+
+    def _index(self, axis: str) -> int:
+        return getattr(self._topo.get_coord(self.global_rank), axis)
+
+    def topology(self) -> CommunicateTopology:
+        return self._topo
+
+    def get_global_rank(self) -> int:
+        return self.global_rank
+
+    def get_parallel_mode(self) -> int:
+        """The first that applies: pipeline, tensor, segment, sharding, data."""
+        for axis, mode in (
+            ("pipe", ParallelMode.PIPELINE_PARALLEL),
+            ("model", ParallelMode.TENSOR_PARALLEL),
+            ("sep", ParallelMode.SEGMENT_PARALLEL),
+            ("sharding", ParallelMode.SHARDING_PARALLEL),
+        ):
+            if axis in self._topo._parallel_names and self._topo.get_dim(axis) > 1:
+                return mode
+        return ParallelMode.DATA_PARALLEL
+
+    def get_stage_id(self) -> int:
+        return self._index("pipe")
+
+    def get_rank_from_stage(self, stage_id: int, **kwargs: int) -> int:
+        return self._topo.get_rank_from_stage(self.global_rank, pipe=stage_id, **kwargs)
+
+    def get_check_parallel_group(self, sharding: bool = False) -> AxisGroup:
+        """Ranks that share a model: all axes but data."""
+        names = self._topo._parallel_names
+        left_out = ("data",) if sharding else ("data", "sharding")
+        return self._group(*[n for n in names if n not in left_out])
+
+    def get_dp_sep_parallel_group(self) -> AxisGroup:
+        return self._group("data", "sep")
+
+    def get_pp_mp_parallel_group(self) -> AxisGroup:
+        return self._group("pipe", "model")
+
+    def create_fuse_group(self, fused_strategy_list: list[str]) -> tuple[Any, Any]:
+        """The group along several axes together: its ranks and the group."""
+        group = self._group(*fused_strategy_list)
+        return group.ranks, group
+
+
+def _add_axis_methods() -> None:
+    """get_<axis>_parallel_rank, _world_size, _group and _group_src_rank."""
+    for word, axis in (
+        ("data", "data"), ("model", "model"), ("pipe", "pipe"), ("sep", "sep"),
+        ("sharding", "sharding"),
+    ):  # fmt: skip
+
+        def rank(self: Any, axis: str = axis) -> int:
+            return self._index(axis)
+
+        def size(self: Any, axis: str = axis) -> int:
+            return self._topo.get_dim(axis)
+
+        def group(self: Any, axis: str = axis) -> AxisGroup:
+            return self._group(axis)
+
+        def source(self: Any, axis: str = axis) -> int:
+            return self._group(axis).ranks[0]
+
+        for suffix, made in itertools.chain(
+            [("rank", rank), ("world_size", size), ("group", group), ("group_src_rank", source)]
+        ):
+            made.__name__ = f"get_{word}_parallel_{suffix}"
+            setattr(HybridCommunicateGroup, made.__name__, made)
+
+
+_add_axis_methods()
