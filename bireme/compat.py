@@ -36,16 +36,26 @@ class MissingModuleError(BiremeError, ModuleNotFoundError):
     """The same, met in an import statement."""
 
 
+# A module's own dictionary, whatever its class shows as `__dict__`.
+_own = ModuleType.__dict__["__dict__"].__get__
+
+
 class _Alias(ModuleType):
     """`paddle.x`: looks every attribute up in `bireme.x`."""
 
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """What programs that look through a module's names should find."""
+        own = _own(self)
+        return {**vars(own["_target"]), **own}
+
     def __init__(self, name: str, target: ModuleType):
         super().__init__(name, target.__doc__)
-        self.__dict__["_target"] = target
+        _own(self)["_target"] = target
         self.__path__: list[str] = []  # makes submodules importable
 
     def __getattr__(self, name: str) -> Any:
-        target = self.__dict__["_target"]
+        target = _own(self)["_target"]
         if name == "__all__":
             return public_names(target)
         try:
@@ -60,18 +70,18 @@ class _Alias(ModuleType):
         if isinstance(found, ModuleType) and found.__name__.startswith("bireme."):
             found = _alias(f"{self.__name__}.{name}", found)  # explains its missing names too
         if callable(found) or isinstance(found, _Alias):
-            self.__dict__[name] = found  # a training loop does not pass here again
+            _own(self)[name] = found  # a training loop does not pass here again
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or isinstance(value, _Alias):
             super().__setattr__(name, value)
         else:  # a script that patches paddle means the real thing
-            self.__dict__.pop(name, None)
-            setattr(self.__dict__["_target"], name, value)
+            _own(self).pop(name, None)
+            setattr(_own(self)["_target"], name, value)
 
     def __dir__(self) -> list[str]:
-        return public_names(self.__dict__["_target"])
+        return public_names(_own(self)["_target"])
 
 
 # One per module, however it was reached: what a script patches is patched for all.

@@ -15,6 +15,7 @@ _FLEET = "paddle.distributed.fleet"
 _MPU = "ColumnParallelLinear ParallelCrossEntropy RowParallelLinear VocabParallelEmbedding"
 _PIPES = "LayerDesc PipelineLayer SharedLayerDesc"
 _ADVICE = "one process drives all its devices: see paddle.distributed.shard_tensor"
+_KERNELS = "kernels compiled for Paddle do not load: write the op with public functions"
 
 LATER: dict[str, tuple[str, str]] = {
     _FLEET: (
@@ -47,6 +48,12 @@ LATER: dict[str, tuple[str, str]] = {
         _ADVICE,
     ),
     "paddle.distributed.communication.group": ("_get_global_group", _ADVICE),
+    "paddle.utils.cpp_extension": ("load_op_meta_info_and_register_op", _KERNELS),
+    "paddle.utils.cpp_extension.cpp_extension": ("BuildExtension CUDA_HOME CppExtension", _KERNELS),
+    "paddle.utils.cpp_extension.extension_utils": (
+        "_import_module_from_library _jit_compile load_op_meta_info_and_register_op",
+        _KERNELS,
+    ),
 }
 
 

@@ -374,6 +374,8 @@ class Tensor:
             array = np.array(array)
         if states.set_contents(self._value.trace, self, array):
             return
+        if config.sharded:  # what lies on several devices stays so
+            array = sharding.like(self._array(), array)
         made = Value(self._value.aval, None, 0, array)
         state.trace.made(made)
         self._put(made)
@@ -444,6 +446,7 @@ class Parameter(Tensor):
     regularizer: Any = None
     need_clip: bool = True
     is_distributed: bool = False
+    block: Any = None  # programs pass it on to initializers, which do without one
 
     def __init__(self, value: Any, trainable: bool = True, name: str | None = None):
         super().__init__(value, None)

@@ -285,6 +285,21 @@ class LPPool2D(_Pool):
         )
 
 
+class _AdaptivePool(ShownLayer):
+    """Models that replace or export a pooling layer read its setting by Paddle's inner name."""
+
+    output_size: Any
+    data_format: str
+
+    @property
+    def _output_size(self) -> Any:
+        return self.output_size
+
+    @property
+    def _data_format(self) -> str:
+        return self.data_format
+
+
 class AdaptiveAvgPool1D(ShownLayer):
     """The mean of windows chosen to give `output_size`."""
 
@@ -324,7 +339,7 @@ class AdaptiveMaxPool1D(ShownLayer):
         return F.adaptive_max_pool1d(input, self.output_size, self.return_mask)
 
 
-class AdaptiveAvgPool2D(ShownLayer):
+class AdaptiveAvgPool2D(_AdaptivePool):
     """The mean of windows chosen to give `output_size`."""
 
     _shown = ("output_size",)
@@ -344,7 +359,7 @@ class AdaptiveAvgPool2D(ShownLayer):
         return F.adaptive_avg_pool2d(x, self.output_size, self.data_format)
 
 
-class AdaptiveMaxPool2D(ShownLayer):
+class AdaptiveMaxPool2D(_AdaptivePool):
     """The largest of windows chosen to give `output_size`."""
 
     _shown = ("output_size", "return_mask")
@@ -365,7 +380,7 @@ class AdaptiveMaxPool2D(ShownLayer):
         return F.adaptive_max_pool2d(x, self.output_size, self.return_mask)
 
 
-class AdaptiveAvgPool3D(ShownLayer):
+class AdaptiveAvgPool3D(_AdaptivePool):
     """The mean of windows chosen to give `output_size`."""
 
     _shown = ("output_size",)
@@ -385,7 +400,7 @@ class AdaptiveAvgPool3D(ShownLayer):
         return F.adaptive_avg_pool3d(x, self.output_size, self.data_format)
 
 
-class AdaptiveMaxPool3D(ShownLayer):
+class AdaptiveMaxPool3D(_AdaptivePool):
     """The largest of windows chosen to give `output_size`."""
 
     _shown = ("output_size", "return_mask")
