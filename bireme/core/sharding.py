@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.core import jax_door
-from bireme.core.trace import Value
+from bireme.core.trace import Trace, Value, state
 
 # (mesh, placements) of a tensor; set by bireme.distributed, without which nothing is spread.
 layout_of: Callable[[Any], Any] | None = None
@@ -33,6 +33,14 @@ def align(leaves: list[Value]) -> None:
     for other in leaves:
         if not is_spread(other.buf):
             other.buf = jax.device_put(other.buf, everywhere)
+
+
+def like(tensor: Any, array: Any) -> Any:
+    """`array` in the layout of `tensor`, if that is on several devices."""
+    if state.trace.__class__ is not Trace or is_spread(array):
+        return array
+    buf = tensor._array()
+    return jax_door.jax().device_put(array, buf.sharding) if is_spread(buf) else array
 
 
 def replicated(like: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, place, replay, sharding, states
+from bireme.core import autograd, config, place, replay, sharding, states
 from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
 from bireme.core.dims import is_dim_expression
@@ -375,7 +375,7 @@ class Tensor:
         if states.set_contents(self._value.trace, self, array):
             return
         if config.sharded:  # what lies on several devices stays so
-            array = sharding.like(self._array(), array)
+            array = sharding.like(self, array)
         made = Value(self._value.aval, None, 0, array)
         state.trace.made(made)
         self._put(made)
