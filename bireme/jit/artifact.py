@@ -182,7 +182,7 @@ def read(path: str) -> Artifact:
         return _decode(document, path)
     except GraphFileError as e:
         raise GraphFileError(f"{where}: {e}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
         raise GraphFileError(f"{where} is damaged: {type(e).__name__}: {e}") from None
 
 
@@ -250,7 +250,8 @@ def _decode_program(
     structure = _decode_structure(entry["result"])
     if type(n_results) is not int or n_results + len(writes) != len(graph.outputs):
         raise GraphFileError("the number of results does not fit the graph's outputs")
-    tree.unflatten(structure, [None] * n_results)
+    if _leaves(structure) != n_results:
+        raise GraphFileError("the results' structure does not fit their number")
     return Program(graph, arguments, types, state, structure, n_results, writes)
 
 
@@ -289,6 +290,14 @@ def _encode_structure(structure: Any) -> Any:
         values = map(_encode_structure, structure[2:])
         return {"dict": dict(zip(structure[1], values, strict=True))}
     return {"list" if kind is list else "tuple": [_encode_structure(s) for s in structure[1:]]}
+
+
+def _leaves(structure: Any) -> int:
+    """How many tensors a structure of results holds."""
+    if structure is tree.LEAF or isinstance(structure, tree.Static):
+        return int(structure is tree.LEAF)
+    parts = structure[2:] if structure[0] is dict else structure[1:]
+    return sum(map(_leaves, parts))
 
 
 def _decode_structure(data: Any) -> Any:

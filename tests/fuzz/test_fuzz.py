@@ -113,6 +113,13 @@ def _changed(source: bytes, change: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+def _deep(levels: int) -> Any:
+    made: Any = "*"
+    for _ in range(levels):
+        made = {"list": [made]}
+    return made
+
+
 def _op(document: Any, op: str) -> None:
     document["programs"]["eval"]["graph"]["nodes"][0]["op"] = op
 
@@ -125,6 +132,10 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "weights elsewhere": (
         lambda d: d["weights"].update(file="../../etc/passwd"), "must lie beside the graph"
     ),
+    "more results": (
+        lambda d: d["programs"]["eval"].update(result={"list": ["*"] * 9}), "does not fit"
+    ),
+    "deep results": (lambda d: d["programs"]["eval"].update(result=_deep(400)), "."),
     "weights of another save": (lambda d: d["weights"].update(id="x"), "belongs to another save"),
 }  # fmt: skip
 
