@@ -101,6 +101,7 @@ class _Finder(MetaPathFinder, Loader):
         target = _find(name)
         if target is None and compat_later.has_module(spec.name):
             target = ModuleType(name)
+            vars(target).update(compat_later.VALUES.get(spec.name, {}))
         if target is None:
             parent, _, leaf = name.rpartition(".")
             owner = _find(parent)

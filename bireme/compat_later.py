@@ -49,12 +49,15 @@ LATER: dict[str, tuple[str, str]] = {
     ),
     "paddle.distributed.communication.group": ("_get_global_group", _ADVICE),
     "paddle.utils.cpp_extension": ("load_op_meta_info_and_register_op", _KERNELS),
-    "paddle.utils.cpp_extension.cpp_extension": ("BuildExtension CUDA_HOME CppExtension", _KERNELS),
+    "paddle.utils.cpp_extension.cpp_extension": ("BuildExtension CppExtension", _KERNELS),
     "paddle.utils.cpp_extension.extension_utils": (
         "_import_module_from_library _jit_compile load_op_meta_info_and_register_op",
         _KERNELS,
     ),
 }
+
+# Settings in such modules that programs look at when they are imported.
+VALUES = {"paddle.utils.cpp_extension.cpp_extension": {"CUDA_HOME": None}}
 
 
 def has_module(name: str) -> bool:
