@@ -8,21 +8,19 @@ chooses the next token itself; Python only starts it again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import bireme as paddle
-from bireme.backends import get_backend
 from bireme.core import dtype as dt
-from bireme.core import place, random, stats
+from bireme.core import place, random
 from bireme.core.aval import Aval, aval
-from bireme.core.capture import capture
-from bireme.core.errors import InvalidArgument, user_line
+from bireme.core.direct import DirectProgram
+from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
-from bireme.core.trace import materialize
 from bireme.nn.generation.cache import KVCache, cache_write
 from bireme.nn.generation.sampling import next_token
 
@@ -30,75 +28,6 @@ _SMALLEST = 16  # the first bucket
 _LOOK_EVERY = 16  # steps between two looks at whether all samples have ended
 _HEAD = 6  # of a state: token, place, ended, offset, tokens, count; then the cache
 _TOKENS_AT = 4
-
-
-class _Program:
-    """A compiled function of arrays, with the model's weights bound at each generation."""
-
-    def __init__(self, function: Any, types: Sequence[Aval], donated: Sequence[int], label: str):
-        captured = capture(function, types, label=label, tape=False)
-        graph = captured.graph
-        if graph.keys or captured.generators:
-            raise InvalidArgument(
-                f"[{label}] the model draws random numbers itself (dropout?): call model.eval()"
-            )
-        if captured.writes or captured.guards or captured.checks:
-            raise InvalidArgument(
-                f"[{label}] the model changes or reads tensors of its own while it runs, which a "
-                "compiled step cannot do; keep what changes in the cache"
-            )
-        graph.outputs = graph.outputs[: len(captured.tracked)]
-        given = captured.op.given
-        self.outer = captured.outer
-        self.order = given[: len(types)], given[len(types) :]
-        self.outs = _output_types(graph)
-        self.constants = dict(graph.constants)
-        self.count = len(graph.inputs)
-        self.numbers = _numbers(graph)
-        job = stats.CompileJob(graph, user_line())
-        with job:
-            self.executable = get_backend("xla").compile(
-                graph, graph.needed(), tuple(self.order[0][i] for i in donated)
-            )
-
-    def bind(self) -> Callable[..., list[Any]]:
-        """The program as a function of its own arguments, with the weights as they are now."""
-        put = self.executable.put
-        arrays: list[Any] = [None] * self.count
-        for i, contents in self.constants.items():
-            arrays[i] = put(contents)
-        for i, tensor in zip(self.order[1], self.outer, strict=True):
-            arrays[i] = _on_device(tensor, put)
-        numbers = tuple(put(n) for n in self.numbers)
-        call, order = self.executable.call, self.order[0]
-
-        def run(*arguments: Any) -> list[Any]:
-            every = list(arrays)
-            for i, a in zip(order, arguments, strict=True):
-                every[i] = a
-            return call(*numbers, *every)
-
-        return run
-
-
-def _output_types(graph: Any) -> list[Aval]:
-    types = graph.value_types()
-    return [types[o] if o >= 0 else graph.inputs[-1 - o] for o in graph.outputs]
-
-
-def _numbers(graph: Any) -> tuple[np.ndarray, np.ndarray]:
-    floats, ints = np.zeros(graph.n_floats), np.zeros(graph.n_ints, np.int64)
-    for number, value in graph.numbers.items():
-        (floats if number.kind == "float" else ints)[number.index] = value
-    return floats, ints
-
-
-def _on_device(tensor: Tensor, put: Callable[[Any], Any]) -> Any:
-    value = tensor._value
-    materialize(value)
-    if isinstance(value.buf, np.ndarray):
-        value.buf = put(value.buf)
-    return value.buf
 
 
 @dataclass(frozen=True)
@@ -119,10 +48,10 @@ class _Programs:
 
     def __init__(self, model: Any):
         self.marks = _marks(model)
-        self.prefill: dict[_Shape, _Program] = {}
-        self.step: dict[Any, _Program] = {}
+        self.prefill: dict[_Shape, DirectProgram] = {}
+        self.step: dict[Any, DirectProgram] = {}
 
-    def of(self, model: Any, shape: _Shape) -> tuple[_Program, _Program]:
+    def of(self, model: Any, shape: _Shape) -> tuple[DirectProgram, DirectProgram]:
         first = self.prefill.get(shape)
         if first is None:
             first = self.prefill[shape] = _compile_prefill(model, shape)
@@ -172,7 +101,7 @@ def _flat(cache: KVCache) -> list[Tensor]:
     return [t for pair in cache.layers for t in pair]
 
 
-def _compile_prefill(model: Any, shape: _Shape) -> _Program:
+def _compile_prefill(model: Any, shape: _Shape) -> DirectProgram:
     def prefill(arguments: list[Tensor]) -> list[Tensor]:
         ids, counts, offset, ends, *settings = arguments
         cache = KVCache(shape.length)
@@ -193,10 +122,10 @@ def _compile_prefill(model: Any, shape: _Shape) -> _Program:
         aval((shape.batch, shape.bucket), dt.int64), aval((shape.batch,), dt.int64),
         aval((), dt.int64), aval((shape.ends,), dt.int64), *_SETTINGS,
     ]  # fmt: skip
-    return _Program(prefill, types, (), "generate")
+    return DirectProgram(prefill, types, (), "generate")
 
 
-def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> _Program:
+def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> DirectProgram:
     def step(arguments: list[Tensor]) -> list[Tensor]:
         token, at, ended, offset, tokens, count = arguments[:_HEAD]
         kept, (ends, *settings) = arguments[_HEAD : len(state)], arguments[len(state) :]
@@ -214,7 +143,7 @@ def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> _Program:
     # The cache and the tokens so far are updated in place. What Python may still look at is not.
     donated = (_TOKENS_AT, *range(_HEAD, len(state)))
     types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS]
-    return _Program(step, types, donated, "generate")
+    return DirectProgram(step, types, donated, "generate")
 
 
 def _logits(model: Any, ids: Tensor, cache: KVCache) -> Tensor:
