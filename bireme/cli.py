@@ -1,4 +1,4 @@
-"""The command line: `bireme demo | run | convert | info | bench`."""
+"""The command line: `bireme demo | run | launch | convert | info | bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from pathlib import Path
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    options = _parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["launch"]:
+        # The launcher reads its own arguments: argparse cannot pass on what starts with "--".
+        from bireme.distributed.launch.main import main as launch
+
+        return launch(given[1:], compat=True)
+    options = _parser().parse_args(given)
     return options.function(options)
 
 
@@ -33,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("script", help="the Python file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
     run.set_defaults(function=_run)
+
+    commands.add_parser("launch", help="run a script as several processes")
 
     info = commands.add_parser("info", help="versions, devices, cache and switches")
     info.set_defaults(function=_info)

@@ -1,6 +1,6 @@
 """Training over several devices by annotation: say how leaves are laid out over a mesh."""
 
-from bireme.distributed import communication, fleet
+from bireme.distributed import communication, fleet, rpc
 from bireme.distributed.collective import new_group
 from bireme.distributed.communication import (
     P2POp,
@@ -49,7 +49,13 @@ from bireme.distributed.environment import (
 from bireme.distributed.launch.main import launch
 from bireme.distributed.mesh import ProcessMesh, get_mesh, set_mesh
 from bireme.distributed.parallel import DataParallel
+from bireme.distributed.parallel_with_gloo import (
+    gloo_barrier,
+    gloo_init_parallel_env,
+    gloo_release,
+)
 from bireme.distributed.placement import Partial, Placement, ReduceType, Replicate, Shard
+from bireme.distributed.spawn import spawn
 
 __all__ = [
     "DataParallel",
@@ -81,6 +87,9 @@ __all__ = [
     "get_mesh",
     "get_rank",
     "get_world_size",
+    "gloo_barrier",
+    "gloo_init_parallel_env",
+    "gloo_release",
     "init_parallel_env",
     "irecv",
     "is_available",
@@ -93,6 +102,7 @@ __all__ = [
     "reduce",
     "reduce_scatter",
     "reshard",
+    "rpc",
     "scatter",
     "scatter_object_list",
     "send",
@@ -100,6 +110,7 @@ __all__ = [
     "set_mesh",
     "shard_layer",
     "shard_tensor",
+    "spawn",
     "stream",
     "unshard_dtensor",
     "wait",

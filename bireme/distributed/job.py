@@ -87,9 +87,7 @@ def leave() -> None:
     _joined = False
     if _failed:
         # Waiting for the others now would hide the failure from the launcher.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        fail(1)
     device.cache_clear()
     jax_door.leave_job()
 
@@ -145,13 +143,14 @@ def _watch_for_failure() -> None:
         _failed = code not in (None, 0)
         if _failed:
             # `leave` ends the process with status 1; a status of the user's own goes first.
-            atexit.register(_exit_with, code)
+            atexit.register(fail, code)
         leave_python(code)
 
     sys.excepthook, sys.exit = shown, exiting  # type: ignore[assignment]
 
 
-def _exit_with(code: Any) -> None:
+def fail(code: Any) -> None:
+    """End this process at once, without waiting for the others."""
     if not isinstance(code, int):
         sys.stderr.write(f"{code}\n")
         code = 1

@@ -103,7 +103,7 @@ def _box(group: Group) -> bytes:
 
 
 def _send(group: Group, to: int, obj: Any) -> Any:
-    return wire.post("objects").send(to, _box(group), pickle.dumps(obj))
+    return wire.post("objects").send(to, _box(group), wire.pickled(obj))
 
 
 def _receive(group: Group, source: int) -> Any:

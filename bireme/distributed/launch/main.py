@@ -111,11 +111,7 @@ class _Job:
             if master is None:
                 raise meeting.InvalidArgument("--nnodes above 1 needs --master host:port")
             host = options.host or meeting.own_address(master)
-        ports = meeting.free_ports(self.count + 1, host)
-        mine = {
-            "master": f"{host}:{ports[0]}",
-            "endpoints": [f"{host}:{p}" for p in ports[1:]],
-        }
+        mine = meeting.node(host, self.count)
         nodes, rank = [mine], 0
         if master is not None and not alone:
             nodes, rank = meeting.meet(

@@ -24,6 +24,12 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         return [s.getsockname()[1] for s in sockets]
 
 
+def node(host: str, count: int) -> dict[str, Any]:
+    """A machine's part in the job: where its processes listen, and where all may meet."""
+    master, calls, *own = [f"{host}:{p}" for p in free_ports(count + 2, host)]
+    return {"master": master, "calls": calls, "endpoints": own}
+
+
 def job_secret(create: bool) -> str:
     """The job's secret from the environment, or a new one."""
     if create and not os.environ.get(wire.SECRET):
@@ -100,6 +106,7 @@ def environments(
         rank = str(before + i)
         env = {
             "PADDLE_MASTER": nodes[0]["master"],
+            "PADDLE_MASTER_ENDPOINT": nodes[0]["calls"],
             "PADDLE_GLOBAL_SIZE": str(len(endpoints)),
             "PADDLE_LOCAL_SIZE": str(count),
             "PADDLE_GLOBAL_RANK": rank,
