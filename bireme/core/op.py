@@ -82,7 +82,7 @@ class Call:
         self.grad_calls: dict[Any, Call] = {}
         self.full_grad: Call | None = None  # grad_calls' entry for "everything is wanted"
         self.single, self.outs = op.infer_types(self)
-        self.out = self.outs[0] if self.single else None
+        self.out: Any = self.outs[0] if self.single else None
         self.differentiable = op.differentiable and any(o.dtype.differentiable for o in self.outs)
         self.scalar_out = self.single and self.outs[0].ndim == 0
         self.saved_at, self.saved_for = self._saved_positions()
@@ -470,7 +470,7 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
     from bireme.core.tensor import Tensor, constant
 
     if dims.is_dim_expression(x):
-        from bireme.core.capture import dimension
+        from bireme.core.capture_trace import dimension
 
         return dimension(x)
     if isinstance(x, Tensor):  # a user's subclass

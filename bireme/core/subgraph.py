@@ -16,7 +16,7 @@ import numpy as np
 from bireme.backends import get_backend
 from bireme.core import graph_io, jax_door
 from bireme.core.aval import Aval
-from bireme.core.capture import CaptureTrace, detach_call
+from bireme.core.capture_trace import CaptureTrace, detach_call
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.graph import Graph
 from bireme.core.op import Call

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bireme.core import dims
-from bireme.core.capture import dimension
+from bireme.core.capture_trace import dimension
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.op import TENSOR_TYPES
 from bireme.jit.convert import call

@@ -14,7 +14,8 @@ import numpy as np
 from bireme.core import dims, tree, views
 from bireme.core.autograd import Node, Output, Overwritten
 from bireme.core.aval import Aval
-from bireme.core.capture import Captured, GradEffect, capture, is_capturing
+from bireme.core.capture import Captured, GradEffect, capture
+from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import CaptureError, InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value, record, state

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core import tree
-from bireme.core.capture import capture, is_capturing
+from bireme.core.capture import capture
+from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state

@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.capture import recording_into
+from bireme.core.capture_trace import recording_into
 from bireme.core.errors import CaptureError
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.subgraph import BodyTrace

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.core.autograd import attach
-from bireme.core.capture import CaptureTrace
+from bireme.core.capture_trace import CaptureTrace
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
 from bireme.core.graph_op import GraphGradOp

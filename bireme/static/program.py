@@ -19,7 +19,7 @@ import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval
-from bireme.core.capture import is_capturing
+from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.random import Generator
 from bireme.core.tensor import Parameter, Tensor, constant

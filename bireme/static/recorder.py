@@ -17,7 +17,7 @@ import numpy as np
 
 from bireme.core import autograd, dims, states, trace
 from bireme.core.aval import Aval, aval
-from bireme.core.capture import CaptureTrace, _holders
+from bireme.core.capture_trace import CaptureTrace, holders_of
 from bireme.core.dtype import float32
 from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, user_line
 from bireme.core.tensor import Tensor
@@ -165,7 +165,7 @@ class ProgramTrace(CaptureTrace):
         if known is not None and known._name == name:
             return known._value
         # Looking through the garbage collector is slow; what was found is kept.
-        for tensor in _holders(self.values) if self.values else ():
+        for tensor in holders_of(self.values) if self.values else ():
             if tensor._name == name and self.slot_of(tensor._value) is not None:
                 self.named[name] = tensor
                 return tensor._value

@@ -19,7 +19,8 @@ from bireme.convert.onnx.reader import (
     where,
 )  # fmt: skip
 from bireme.convert.onnx.writer import onnx_package
-from bireme.core.capture import capture, is_capturing
+from bireme.core.capture import capture
+from bireme.core.capture_trace import is_capturing
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant

@@ -19,7 +19,8 @@ from bireme.convert.paddle.program_desc import read_program_desc
 from bireme.core import dims, tree
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.capture import Captured, capture, is_capturing
+from bireme.core.capture import Captured, capture
+from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import CaptureError, InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state

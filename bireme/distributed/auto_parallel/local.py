@@ -11,7 +11,7 @@ import numpy as np
 
 from bireme.core import config, graph_io, jax_door, tree
 from bireme.core.aval import Aval, aval
-from bireme.core.capture import recording_into
+from bireme.core.capture_trace import recording_into
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.subgraph import Body, BodyTrace
