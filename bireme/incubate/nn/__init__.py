@@ -11,8 +11,10 @@ from bireme.incubate.nn.layer import (
     FusedMultiHeadAttention,
     FusedTransformerEncoderLayer,
 )
+from bireme.incubate.nn.stack import FusedMultiTransformer
 
 __all__ = [
     "FusedBiasDropoutResidualLayerNorm", "FusedDropoutAdd", "FusedFeedForward", "FusedLinear",
-    "FusedMultiHeadAttention", "FusedTransformerEncoderLayer", "functional",
+    "FusedMultiHeadAttention", "FusedMultiTransformer", "FusedTransformerEncoderLayer",
+    "functional",
 ]  # fmt: skip

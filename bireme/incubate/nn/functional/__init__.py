@@ -20,6 +20,12 @@ from bireme.incubate.nn.functional.experts import (
     moe_gate_dispatch,
     moe_gate_dispatch_permute,
 )
+from bireme.incubate.nn.functional.gradients import (
+    cross_entropy_with_softmax_bwd_w_downcast,
+    embedding_grad_add_to_,
+    fused_act_dequant,
+    fused_swiglu_weighted_bwd,
+)
 from bireme.incubate.nn.functional.linear import (
     fused_bias_act,
     fused_bias_dropout_residual_layer_norm,
@@ -35,7 +41,9 @@ from bireme.incubate.nn.functional.norm import (
     fused_rms_norm,
     fused_rms_norm_ext,
 )
+from bireme.incubate.nn.functional.paged import block_multihead_attention
 from bireme.incubate.nn.functional.rotary import fused_rotary_position_embedding
+from bireme.incubate.nn.functional.stacked import fused_multi_transformer
 from bireme.incubate.nn.functional.transformer import (
     fused_feedforward,
     fused_multi_head_attention,
@@ -43,14 +51,15 @@ from bireme.incubate.nn.functional.transformer import (
 from bireme.nn.functional import swiglu
 
 __all__ = [
-    "blha_get_max_len", "build_src_rank_and_local_expert_id", "cal_aux_loss",
-    "expand_modality_expert_id", "fast_ln", "fast_rms_norm", "fused_bias_act",
+    "blha_get_max_len", "block_multihead_attention", "build_src_rank_and_local_expert_id",
+    "cal_aux_loss", "cross_entropy_with_softmax_bwd_w_downcast", "embedding_grad_add_to_",
+    "expand_modality_expert_id", "fast_ln", "fast_rms_norm", "fused_act_dequant", "fused_bias_act",
     "fused_bias_dropout_residual_layer_norm", "fused_dropout_add", "fused_feedforward",
     "fused_layer_norm", "fused_linear", "fused_linear_activation", "fused_matmul_bias",
-    "fused_multi_head_attention", "fused_rms_norm", "fused_rms_norm_ext",
-    "fused_rotary_position_embedding", "int_bincount", "masked_multihead_attention",
-    "moe_combine", "moe_gate_dispatch", "moe_gate_dispatch_permute", "swiglu",
-    "variable_length_memory_efficient_attention",
+    "fused_multi_head_attention", "fused_multi_transformer", "fused_rms_norm", "fused_rms_norm_ext",
+    "fused_rotary_position_embedding", "fused_swiglu_weighted_bwd", "int_bincount",
+    "masked_multihead_attention", "moe_combine", "moe_gate_dispatch", "moe_gate_dispatch_permute",
+    "swiglu", "variable_length_memory_efficient_attention",
 ]  # fmt: skip
 
 globals().update(_accept("incubate.nn.functional", {name: globals()[name] for name in __all__}))

@@ -15,7 +15,8 @@ from bireme.incubate.nn.functional.rotary import turn
 _LOW = -1e30  # finite, so that a row that sees nothing is not NaN
 
 
-def _hidden(visible: Tensor) -> Tensor:
+def hidden(visible: Tensor) -> Tensor:
+    """What is added to the scores: nothing where visible."""
     return paddle.where(visible, 0.0, _LOW)
 
 
@@ -38,7 +39,7 @@ def variable_length_memory_efficient_attention(
     visible = columns < kv_seq_lens.astype("int64").reshape(batch) + pre_cache_length
     if causal:
         visible = paddle.logical_and(visible, columns <= rows + pre_cache_length)
-    bias = _hidden(visible)
+    bias = hidden(visible)
     if mask is not None:
         bias = bias + mask[..., : key.shape[2]].astype(bias.dtype)
     out = attend(query, key, value, 1 / math.sqrt(size) if scale is None else scale, bias)
@@ -80,7 +81,9 @@ def masked_multihead_attention(
             f"{cum_offsets is not None}, beam_cache_offset={beam_cache_offset is not None}"
         )
     batch, kv_heads, longest, size = cache_kv.shape[1:]
-    packed = _dequantized(x, qkv_out_scale, compute_dtype).reshape([batch, -1, size])
+    packed = dequantized("masked_multihead_attention", x, qkv_out_scale, compute_dtype).reshape(
+        [batch, -1, size]
+    )
     if bias is not None:
         packed = packed + bias.reshape([1, -1, size]).astype(packed.dtype)
     heads = packed.shape[1] - 2 * kv_heads
@@ -100,27 +103,37 @@ def masked_multihead_attention(
     here = (columns == place).reshape([1, batch, 1, longest, 1])
     fresh = paddle.stack([k, v]).unsqueeze(3).astype(cache_kv.dtype)
     cache = paddle.where(here, fresh, cache_kv)
-    hidden = _hidden(columns <= place)
+    added = hidden(columns <= place)
     if src_mask is not None:
-        shown = src_mask.astype(hidden.dtype)[..., :longest]
+        shown = src_mask.astype(added.dtype)[..., :longest]
         rest = longest - shown.shape[-1]
-        hidden = hidden + paddle.nn.functional.pad(shown, [0, 0, 0, 0, 0, 0, 0, rest])
+        added = added + paddle.nn.functional.pad(shown, [0, 0, 0, 0, 0, 0, 0, rest])
     out = attend(q.unsqueeze(2), cache[0].astype(q.dtype), cache[1].astype(q.dtype),
-                 1 / math.sqrt(size), hidden)  # fmt: skip
+                 1 / math.sqrt(size), added)  # fmt: skip
     out = out.reshape([batch, -1])
     assign(cache_kv, cache, "masked_multihead_attention")
-    for moved, function in ((out_shift, paddle.add), (out_smooth, paddle.multiply)):
-        if moved is not None:
-            out = function(out, moved.reshape([1, -1]).astype(out.dtype))
-    if out_scale > 0:
-        out = quantized(out, out_scale, quant_round_type, quant_max_bound, quant_min_bound)
+    out = finished(
+        out, out_shift, out_smooth, out_scale, quant_round_type, quant_max_bound, quant_min_bound
+    )
     return out, cache_kv
 
 
-def _dequantized(x: Tensor, scale: Tensor | None, compute_dtype: str) -> Tensor:
+def finished(
+    out: Tensor, shift: Tensor | None, smooth: Tensor | None, scale: float, round_type: int,
+    max_bound: float, min_bound: float,
+) -> Tensor:  # fmt: skip
+    """(out + shift) * smooth, in int8 where scale is positive."""
+    for moved, function in ((shift, paddle.add), (smooth, paddle.multiply)):
+        if moved is not None:
+            out = function(out, moved.reshape([1, -1]).astype(out.dtype))
+    return quantized(out, scale, round_type, max_bound, min_bound) if scale > 0 else out
+
+
+def dequantized(name: str, x: Tensor, scale: Tensor | None, compute_dtype: str) -> Tensor:
+    """x, or int32 sums times their scale, in the type that is computed in."""
     if compute_dtype not in _COMPUTE or (x.dtype is paddle.int32 and not _COMPUTE[compute_dtype]):
         raise InvalidArgument(
-            f"[masked_multihead_attention] compute_dtype must be one of {list(_COMPUTE)}, and "
+            f"[{name}] compute_dtype must be one of {list(_COMPUTE)}, and "
             f"named for int32 sums. Received: {compute_dtype!r} for {x.dtype.name}"
         )
     to = _COMPUTE[compute_dtype] or x.dtype
