@@ -40,6 +40,7 @@ class _Stage:
             )
         self._sharding_mesh_dim = sharding_mesh_dim
         self._mesh = mesh
+        self.keep_whole: set[int] = set()  # ids of parameters that are not cut
 
     def whole(self, tensor: Tensor) -> Layout:
         """How a parameter lies before this stage cuts it."""
@@ -104,7 +105,7 @@ class ShardOptimizer:
 
     def _prepare(self, param: Any, stage: _Stage) -> None:
         layout = stage.whole(param)
-        if stage.cuts_parameters:
+        if stage.cuts_parameters and id(param) not in stage.keep_whole:
             layout = stage.cut(layout, param.shape)
         lay_out(param, *layout)
         if stage.cuts_gradients and not param.stop_gradient:

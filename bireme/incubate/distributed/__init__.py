@@ -1,0 +1,5 @@
+"""paddle.incubate.distributed."""
+
+from bireme.incubate.distributed import fleet
+
+__all__ = ["fleet"]
