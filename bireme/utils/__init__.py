@@ -1,6 +1,7 @@
 """Small helpers around the framework: `paddle.utils`."""
 
 from bireme.utils import cpp_extension, dlpack, download, layers_utils, unique_name
+from bireme.utils.custom_op import custom_kernel, custom_op
 from bireme.utils.deprecated import VisibleDeprecationWarning, deprecated
 from bireme.utils.imports import require_version, try_import
 from bireme.utils.install_check import run_check
@@ -19,6 +20,8 @@ __all__ = [
     "assert_same_structure",
     "convert_to_list",
     "cpp_extension",
+    "custom_kernel",
+    "custom_op",
     "deprecated",
     "dlpack",
     "download",

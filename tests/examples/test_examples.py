@@ -21,6 +21,9 @@ def load(name):
 def test_every_example_is_tested():
     assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
         "burgers_pinn.py",
+        "custom_op_cpp.py",
+        "custom_op_pallas.py",
+        "custom_op_python.py",
         "mnist_cnn.py",
         "navier_stokes_fft.py",
         "ocr_raw.py",
@@ -61,7 +64,15 @@ def code_blocks(path):
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/quickstart.md", "docs/inference.md", "docs/vision.md", "README.md"]
+    "page",
+    [
+        "docs/quickstart.md",
+        "docs/inference.md",
+        "docs/vision.md",
+        "docs/custom-ops.md",
+        "docs/generation.md",
+        "README.md",
+    ],
 )
 def test_pages_run(page, tmp_path):
     blocks = code_blocks(ROOT / page)

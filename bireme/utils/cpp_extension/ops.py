@@ -12,7 +12,6 @@ from bireme.core import dims, jax_door, views
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, NumberType, aval
 from bireme.core.errors import AutogradError, ExecutionError, InvalidArgument, ShapeMismatch
-from bireme.core.op import OPS, op
 from bireme.utils.cpp_extension.library import (
     Library,
     Stage,
@@ -22,11 +21,11 @@ from bireme.utils.cpp_extension.library import (
     parse_attribute,
     type_number,
 )
+from bireme.utils.custom_op import define
 
 _RESERVED = {"out", "types", "needs", "name", "xp"}  # words of gradient rules and of every op
 _GRAD, _NEW = "@GRAD", "@NEW"
 _PROBES = (10007, 20011)  # sizes that stand for open ones; far from what sources write
-_made: dict[str, Library] = {}
 
 
 class CustomOp:
@@ -246,20 +245,12 @@ class CustomOp:
 
     def function(self) -> Callable[..., Any]:
         """The eager function; the op is entered into the table under the operator's name."""
-        taken = OPS.get(self.name)
-        if taken is not None:
-            if self.name not in _made:
-                raise InvalidArgument(
-                    f"[cpp_extension] {self.name} is the name of an op of Bireme's own; give "
-                    "PD_BUILD_OP another one"
-                )
-            del OPS[self.name]  # the source has changed since
         inputs = [("*" if _is_list(n) else "") + a for n, a in self.argument.items()]
-        eager = op(
+        eager: Any = define(
             _with_signature(
                 self._lowering, [*self.argument.values(), *(a.lower() for a in self.attributes)]
             ),
-            name=self.name,
+            self.name,
             inputs=inputs,
             infer=lambda *types, **attrs: self.infer(*types, **self._named(attrs)),
             vjp=self._gradient_rule(),
@@ -268,7 +259,6 @@ class CustomOp:
         eager.op.required = frozenset(
             a for n, a in self.argument.items() if "@OPTIONAL" not in n and not _is_list(n)
         )
-        _made[self.name] = self.library
         eager.__doc__ = f"{self.name}, from {self.library.path.name}."
         return self._in_place(eager) if self.forward.in_place else eager
 
