@@ -12,6 +12,7 @@ from typing import Any
 from bireme.core import trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.place import Place, as_place
+from bireme.io import tuning
 from bireme.io.collate import Collate, collate, keep, to_tensors
 from bireme.io.dataset import IterableDataset
 from bireme.io.pool import Pool
@@ -55,12 +56,12 @@ class DataLoader:
         self.is_stream = isinstance(dataset, IterableDataset)
         self._feed_names = _feed_names(feed_list, return_list)
         self._place = _one_place(places)
-        self.num_workers = _at_least("num_workers", num_workers, 0)
         self.reader_buffer_size = _at_least("reader_buffer_size", reader_buffer_size, 1)
         self.prefetch_factor = _at_least("prefetch_factor", prefetch_factor, 1)
         self.timeout = _at_least("timeout", timeout, 0)
         self.use_buffer_reader = use_buffer_reader
-        self.use_shared_memory = use_shared_memory and num_workers > 0 and HAS_SHARED_MEMORY
+        self._wants_shared_memory = use_shared_memory
+        self._use_workers(_at_least("num_workers", num_workers, 0))
         self.worker_init_fn = worker_init_fn
         self.persistent_workers = persistent_workers
         self.drop_last = drop_last
@@ -69,6 +70,12 @@ class DataLoader:
         batching = batch_sampler is not None or batch_size is not None
         self.collate_fn = collate_fn or (collate if batching else keep)
         self._pool: Pool | None = None
+        if tuning.steps:
+            self._use_workers(tuning.best_workers(self))
+
+    def _use_workers(self, count: int) -> None:
+        self.num_workers = count
+        self.use_shared_memory = self._wants_shared_memory and count > 0 and HAS_SHARED_MEMORY
 
     def _batches(self, batch_sampler: Any, batch_size: Any, shuffle: bool, drop_last: bool) -> Any:
         if self.is_stream:
