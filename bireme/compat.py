@@ -37,7 +37,7 @@ class MissingModuleError(BiremeError, ModuleNotFoundError):
 
 
 # A module's own dictionary, whatever its class shows as `__dict__`.
-_own = ModuleType.__dict__["__dict__"].__get__
+_own = vars(ModuleType)["__dict__"].__get__
 
 
 class _Alias(ModuleType):
@@ -74,8 +74,11 @@ class _Alias(ModuleType):
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__") or isinstance(value, _Alias):
+        if name.startswith("__"):
             super().__setattr__(name, value)
+        elif isinstance(value, _Alias):  # the import system hands a package its submodules
+            if not callable(getattr(_own(self)["_target"], name, None)):  # a function has priority
+                super().__setattr__(name, value)
         else:  # a script that patches paddle means the real thing
             _own(self).pop(name, None)
             setattr(_own(self)["_target"], name, value)
@@ -98,7 +101,7 @@ class _Finder(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         name = "bireme" + spec.name[len(PREFIX) :]
-        target = _find(name)
+        target = _find(compat_later.MOVED.get(spec.name, name))
         if target is None and compat_later.has_module(spec.name):
             target = ModuleType(name)
             vars(target).update(compat_later.VALUES.get(spec.name, {}))

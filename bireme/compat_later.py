@@ -56,6 +56,9 @@ LATER: dict[str, tuple[str, str]] = {
     ),
 }
 
+# Modules of Paddle whose names live in another module here.
+MOVED = {"paddle.distributed.communication.reduce": "bireme.distributed.communication"}
+
 # Settings in such modules that programs look at when they are imported.
 VALUES = {"paddle.utils.cpp_extension.cpp_extension": {"CUDA_HOME": None}}
 

@@ -48,6 +48,9 @@ def multiclass_nms(
     rows, index, counts = [np.zeros((0, 6), boxes.dtype)], [np.zeros(0, int)], []
     for (per_class, score), start in zip(views, starts, strict=True):
         labels, places = _of_image(per_class, score, limits, keep_top_k, background_label)
+        if own_boxes:  # in their order instead of by score, as the kernel has it
+            order = np.lexsort((places, labels))
+            labels, places = labels[order], places[order]
         chosen = [per_class[c][i] for c, i in zip(labels, places, strict=True)]
         found = np.asarray(chosen, boxes.dtype).reshape(-1, 4)
         rows.append(np.column_stack([labels, score[labels, places], found]).reshape(-1, 6))

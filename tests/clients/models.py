@@ -108,7 +108,14 @@ def llama() -> Net:
 def t5() -> Net:
     nlp = _transformers()
     config = nlp.T5Config(
-        vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=4
+        vocab_size=99,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=4,
+        bos_token_id=0,
     )
     model = nlp.T5ForConditionalGeneration(config)
     return Net(model, tokens(99, 2, 13), _labelled, _first)
@@ -125,12 +132,12 @@ def _backbones() -> Any:
     return backbones
 
 
-@case("paddleclas", quick=True)
+@case("paddleclas")
 def pplcnet() -> Net:
     return Net(_backbones().PPLCNet_x0_25(class_num=10), images(2, 3, 64, 64))
 
 
-@case("paddleclas")
+@case("paddleclas", dtype="float64")
 def resnet50() -> Net:
     return Net(_backbones().ResNet50(class_num=10), images(2, 3, 64, 64))
 
@@ -151,7 +158,7 @@ def swin() -> Net:
     return Net(model, images(2, 3, 64, 64))
 
 
-@case("paddleclas")
+@case("paddleclas", quick=True)
 def vit() -> Net:
     from paddleclas.ppcls.arch.backbone.model_zoo import vision_transformer
 

@@ -1,0 +1,184 @@
+"""Names that programs written for Paddle take from below its public API."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bireme
+from bireme import compat
+from bireme.core.errors import ShapeMismatch, TypeMismatch
+
+
+def test_older_addresses_are_the_same_functions():
+    assert bireme.tensor.matmul is bireme.matmul
+    assert bireme.framework.load is bireme.load
+    assert bireme.framework.core.VarDesc.VarType.FP16 is bireme.float16
+    assert bireme.base.framework.EagerParamBase is bireme.Parameter
+    with compat.installed():
+        from paddle.nn.layer.layers import in_declarative_mode
+        from paddle.nn.loss import CrossEntropyLoss
+
+        assert not in_declarative_mode()
+        assert CrossEntropyLoss is bireme.nn.CrossEntropyLoss
+
+
+def test_a_modules_names_can_be_looked_through():
+    with compat.installed():
+        import paddle
+
+        names = paddle.nn.layer.activation.__dict__
+    assert names["ReLU"] is bireme.nn.ReLU
+
+
+def test_some_missing_names_may_be_imported_but_not_used():
+    with compat.installed():
+        from paddle.utils.cpp_extension.extension_utils import _jit_compile
+
+        class Derived(_jit_compile):
+            pass
+
+        for missing in (_jit_compile, Derived):
+            with pytest.raises(compat.MissingAttributeError, match="_jit_compile is not in Bireme"):
+                missing()
+
+
+def test_other_missing_names_fail_at_once():
+    with compat.installed():
+        with pytest.raises(ImportError, match="nearest"):
+            from paddle.nn.functional import reluu  # noqa: F401
+        with pytest.raises(ImportError, match=r"paddle\.fluid"):
+            import paddle.fluid  # noqa: F401
+
+
+def test_checks_of_arguments():
+    from bireme.base.data_feeder import check_variable_and_dtype, convert_dtype
+
+    x = bireme.ones([2])
+    check_variable_and_dtype(x, "x", ["float32", "float64"], "f")
+    assert convert_dtype(x.dtype) == "float32"
+    with pytest.raises(TypeMismatch, match=r"\[f\] x must have one of the types"):
+        check_variable_and_dtype(x, "x", ["int32"], "f")
+    with pytest.raises(TypeMismatch, match=r"\[f\] x must be"):
+        check_variable_and_dtype([1], "x", ["int32"], "f")
+
+
+def test_layer_helper_makes_parameters_and_appends_no_ops():
+    helper = bireme.framework.LayerHelper("scale", input=bireme.ones([2]))
+    assert helper.input_dtype() is bireme.float32
+    assert helper.create_parameter(None, [3, 4]).shape == [3, 4]
+    assert helper.create_parameter(False, [3]) is None
+    with pytest.raises(AttributeError, match=r"append_op .*\[scale\]"):
+        helper.append_op(type="scale")
+
+
+def test_dygraph_only_refuses_programs():
+    @bireme.framework.dygraph_only
+    def read(x):
+        return x
+
+    assert read(1) == 1
+    bireme.enable_static()
+    try:
+        with pytest.raises(RuntimeError, match=r"\[read\]"):
+            read(1)
+        with bireme.base.dygraph.guard():
+            assert read(2) == 2
+        assert not bireme.in_dynamic_mode()
+    finally:
+        bireme.disable_static()
+
+
+def test_amp_state():
+    from bireme.amp.auto_cast import amp_state
+
+    assert amp_state() is None
+    with bireme.amp.auto_cast(level="O1", dtype="bfloat16"):
+        state = amp_state()
+    assert state is not None
+    assert (state["level"], state["dtype"]) == ("O1", "bfloat16")
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (4, 6, 3, 3)])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("kaiming_uniform_", {"a": 0.3}),
+        ("kaiming_normal_", {"mode": "fan_out", "nonlinearity": "relu"}),
+        ("xavier_uniform_", {"gain": 2.0}),
+        ("xavier_normal_", {"fan_in": 10}),
+        ("uniform_", {"a": -1.0, "b": 3.0}),
+        ("normal_", {"mean": 2.0, "std": 0.5}),
+        ("trunc_normal_", {"std": 0.7}),
+    ],
+)
+def test_random_init_has_paddles_spread(paddle, name, arguments, shape):
+    big = (shape[0] * 16, shape[1] * 16, *shape[2:])
+    ours, real = bireme.zeros(big), paddle.zeros(big)
+    assert getattr(bireme.nn.init, name)(ours, **arguments) is ours
+    getattr(paddle.nn.init, name)(real, **arguments)
+    a, b = ours.numpy(), real.numpy()
+    assert a.mean() == pytest.approx(b.mean(), abs=0.1 * float(b.std()))
+    assert a.std() == pytest.approx(b.std(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "shape"),
+    [
+        ("zeros_", (), (3,)), ("ones_", (), (3, 2)), ("constant_", (2.5,), (2,)),
+        ("eye_", (), (3, 5)), ("dirac_", (2,), (4, 2, 3)),
+    ],
+)  # fmt: skip
+def test_plain_init_is_paddles(paddle, name, arguments, shape):
+    ours, real = bireme.rand(shape), paddle.rand(shape)
+    getattr(bireme.nn.init, name)(ours, *arguments)
+    getattr(paddle.nn.init, name)(real, *arguments)
+    np.testing.assert_array_equal(ours.numpy(), real.numpy())
+
+
+def test_orthogonal_init_and_eye_of_a_cube():
+    x = bireme.nn.init.orthogonal_(bireme.zeros([4, 9]), gain=2.0)
+    np.testing.assert_allclose((x @ x.T).numpy(), 4 * np.eye(4), atol=1e-5)
+    with pytest.raises(ShapeMismatch, match="eye_"):
+        bireme.nn.init.eye_(bireme.zeros([2, 2, 2]))
+
+
+def test_a_convolution_of_ones_own():
+    from bireme.nn.layer.conv import _ConvNd
+
+    class Valid(_ConvNd):
+        def forward(self, x):
+            return bireme.nn.functional.conv2d(x, self.weight, self.bias, self._stride)
+
+    layer = Valid(3, 4, 3, False, 2, stride=2)
+    assert layer.weight.shape == [4, 3, 3, 3]
+    assert layer(bireme.rand([1, 3, 9, 9])).shape == [1, 4, 4, 4]
+    assert Valid(3, 4, (3, 5), True, 2).weight.shape == [3, 4, 3, 5]
+
+
+def test_one_downloader_per_host():
+    from bireme.utils.download import _get_unique_endpoints
+
+    given = ["b:2", "a:9", "a:1", "b:1"]
+    assert _get_unique_endpoints(given) == {"a:1", "b:1"}
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recompute_repeats_random_numbers(reentrant):
+    from bireme.distributed.fleet.utils import recompute
+
+    net = bireme.nn.Sequential(
+        bireme.nn.Linear(4, 8), bireme.nn.Dropout(0.5), bireme.nn.Tanh(), bireme.nn.Linear(8, 2)
+    )
+    x = bireme.randn([5, 4])
+    x.stop_gradient = False
+    state = bireme.get_rng_state()
+    (net(x) ** 2).sum().backward()
+    expected = [p.grad.numpy() for p in (*net.parameters(), x)]
+    net.clear_gradients()
+    x.clear_grad()
+    bireme.set_rng_state(state)
+    after = recompute(net, x, use_reentrant=reentrant)
+    (after**2).sum().backward()
+    for p, g in zip((*net.parameters(), x), expected, strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), g, rtol=1e-6)
