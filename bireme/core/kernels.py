@@ -36,6 +36,7 @@ class Kernel:
 
 _by_op: dict[str, list[Kernel]] = {}
 _off: set[str] = {n for n in os.environ.get("BIREME_KERNELS_OFF", "").split(",") if n}
+_ALL = "*"  # among those switched off: all of them, also those that are registered later
 uses: Counter[str] = Counter()  # how often each kernel was put into a program
 
 
@@ -58,6 +59,8 @@ def kernel(
 
 def choose(call: Call, platform: str) -> Kernel | None:
     """The first enabled kernel that takes this call on this platform."""
+    if _ALL in _off:
+        return None
     for k in _by_op.get(call.op.name, ()):
         if k.platform == platform and k.name not in _off and k.accepts(call) and k.ready():
             return k
@@ -131,7 +134,7 @@ def enable(name: str) -> None:
 @contextmanager
 def disabled(*switched: str) -> Iterator[None]:
     """Without these kernels inside the block (all of them if none is named)."""
-    chosen = set(switched) or set(names())
+    chosen = set(switched) or {_ALL}
     before = set(_off)
     _off.update(chosen)
     try:
