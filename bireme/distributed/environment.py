@@ -94,7 +94,9 @@ def init_parallel_env(nccl_config: Any = None) -> Any:
     >>> dist.init_parallel_env()  # doctest: +SKIP
     """
     from bireme.distributed import job, wire
+    from bireme.distributed.communication import differentiable
     from bireme.distributed.communication.group import start_global_group
+    from bireme.nn.layer import sync_norm
 
     if nccl_config is not None:
         raise InvalidArgument(
@@ -110,6 +112,7 @@ def init_parallel_env(nccl_config: Any = None) -> Any:
     if env.world_size > 1:
         job.join(env.rank, env.world_size)
         wire.start()
+        sync_norm.total = differentiable.total
     return start_global_group(env.rank, env.world_size)
 
 

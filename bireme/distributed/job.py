@@ -26,8 +26,16 @@ class DistributedError(BiremeError, RuntimeError):
     """A job that this process cannot be part of, or a partner that did not answer."""
 
 
+class PartnerLost(DistributedError):
+    """An exchange that failed because another process did, most likely."""
+
+
+# The exit status of a process that only failed because another one did (EX_TEMPFAIL): the
+# launcher looks for the cause elsewhere.
+PARTNER_LOST = 75
+
 _joined = False
-_failed = False  # this process ends with an error: it must not wait for the others
+_failed = 0  # the status of a process that ends with an error; it does not wait for the others
 
 
 def coordinator() -> str:
@@ -87,7 +95,7 @@ def leave() -> None:
     _joined = False
     if _failed:
         # Waiting for the others now would hide the failure from the launcher.
-        fail(1)
+        fail(_failed)
     device.cache_clear()
     jax_door.leave_job()
 
@@ -135,15 +143,14 @@ def _watch_for_failure() -> None:
 
     def shown(*error: Any) -> None:
         global _failed
-        _failed = True
+        _failed = PARTNER_LOST if isinstance(error[1], PartnerLost) else 1
         show(*error)
 
     def exiting(code: Any = None) -> Any:
         global _failed
-        _failed = code not in (None, 0)
-        if _failed:
-            # `leave` ends the process with status 1; a status of the user's own goes first.
-            atexit.register(fail, code)
+        if code not in (None, 0):
+            _failed = 1
+            atexit.register(fail, code)  # runs before `leave`
         leave_python(code)
 
     sys.excepthook, sys.exit = shown, exiting  # type: ignore[assignment]

@@ -27,7 +27,7 @@ import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.distributed.environment import ParallelEnv
-from bireme.distributed.job import DistributedError, is_local
+from bireme.distributed.job import DistributedError, PartnerLost, is_local
 
 SECRET = "BIREME_JOB_SECRET"
 _PATIENCE = 120.0  # seconds until a process that does not listen is given up
@@ -194,7 +194,7 @@ class Post:
                 return box.get(timeout=_POLL)
             except queue.Empty:
                 if source in self.gone and box.empty():
-                    raise DistributedError(
+                    raise PartnerLost(
                         f"[recv] process {source} has ended: {self.gone[source]}"
                     ) from None
                 if until is not None and time.monotonic() > until:

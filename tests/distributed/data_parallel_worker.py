@@ -35,6 +35,35 @@ def loss_of(model, x, y, extra: bool):
     return ((model(paddle.to_tensor(x), extra) - paddle.to_tensor(y)) ** 2).mean()
 
 
+def norms(me: int) -> None:
+    """Synchronised batch norm equals batch norm over the joined batch."""
+    rng = np.random.RandomState(3)
+    x = (rng.randn(6, 3, 4) * 2 + 5).astype("float32")
+    pull = rng.randn(6, 3, 4).astype("float32")
+    rows = slice(0, 2) if me == 0 else slice(2, 6)  # parts of different size
+
+    synced = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1D(3))
+    alone = nn.BatchNorm1D(3)
+    for _ in range(2):
+        mine = paddle.to_tensor(x[rows], stop_gradient=False)
+        whole = paddle.to_tensor(x, stop_gradient=False)
+        out, reference = synced(mine), alone(whole)
+        np.testing.assert_allclose(out.numpy(), reference.numpy()[rows], rtol=1e-5, atol=1e-5)
+        (out**2 * paddle.to_tensor(pull[rows])).sum().backward()
+        (reference**2 * paddle.to_tensor(pull)).sum().backward()
+        np.testing.assert_allclose(
+            mine.grad.numpy(), whole.grad.numpy()[rows], rtol=1e-4, atol=1e-5
+        )
+        dist.all_reduce(synced.weight.grad)
+        np.testing.assert_allclose(synced.weight.grad.numpy(), alone.weight.grad.numpy(), rtol=1e-4)
+        synced.clear_gradients()
+        alone.clear_gradients()
+    np.testing.assert_allclose(synced._mean.numpy(), alone._mean.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(synced._variance.numpy(), alone._variance.numpy(), rtol=1e-5)
+    synced.eval()
+    assert synced(paddle.to_tensor(x[rows])).shape == [len(x[rows]), 3, 4]
+
+
 def main() -> None:
     dist.init_parallel_env()
     me, n = dist.get_rank(), dist.get_world_size()
@@ -84,6 +113,9 @@ def main() -> None:
         for a, b in zip(others, gathered[0], strict=True):
             np.testing.assert_array_equal(a, b)
     print(f"rank {me}: {STEPS} steps agree")
+
+    norms(me)
+    print(f"rank {me}: norms agree")
 
 
 main()

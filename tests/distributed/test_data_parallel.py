@@ -13,6 +13,7 @@ def test_two_processes_train_as_one(launched) -> None:
     done = launched("data_parallel_worker.py", 2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rank 0: 6 steps agree" in done.stdout
+    assert "rank 0: norms agree" in done.stdout
 
 
 def test_one_process_needs_no_group() -> None:

@@ -116,6 +116,15 @@ def test_two_nodes_on_one_machine(tmp_path: Path) -> None:
     assert (tmp_path / "log1" / "workerlog.1").read_text() == "2 3 1 1 3 2 2 gloo\n"
 
 
+def test_the_cause_of_a_failure_is_shown(launched) -> None:
+    """The first process fails too, in its exchange, but only because the second one did."""
+    done = launched("failing_worker.py", 2)
+    assert done.returncode == 5, done.stderr[-3000:]
+    assert "process 1 ended with status 5" in done.stderr
+    assert "the second process gives up" in done.stderr
+    assert "[all_reduce] the exchange between processes [0, 1] failed on process 0" in done.stdout
+
+
 def test_calls_between_processes(launched, tmp_path: Path) -> None:
     done = launched("rpc_worker.py", 2)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -16,7 +16,7 @@ import numpy as np
 from bireme.core import jax_door
 from bireme.distributed import job
 from bireme.distributed.communication.group import Group
-from bireme.distributed.job import DistributedError
+from bireme.distributed.job import PartnerLost
 
 _AXIS = "ranks"
 
@@ -57,7 +57,7 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
             jax.block_until_ready(results)
     except (RuntimeError, ValueError) as e:
         shown = ", ".join(f"{a.dtype}{list(a.shape)}" for a in given)
-        raise DistributedError(
+        raise PartnerLost(
             f"[{what}] the exchange between processes {list(ranks)} failed on process "
             f"{ranks[group.rank]}, with {shown}. Has one of them ended, or did they not all give "
             f"the same shape and dtype? {str(e)[:500]}"

@@ -14,10 +14,12 @@ from typing import Any
 
 from bireme.core.errors import BiremeError
 from bireme.distributed import wire
+from bireme.distributed.job import PARTNER_LOST
 from bireme.distributed.launch import meeting
 
 _POLL = 0.1
 _GRACE = 10.0  # seconds between asking a process to end and ending it
+_SEARCH = 3.0  # seconds to find the process whose failure made others fail
 _SHOWN = 60  # lines of a failed process's log
 
 
@@ -153,13 +155,19 @@ class _Job:
 
     def _watch(self) -> int | None:
         """Wait for all; the number of the first that failed, or None."""
+        since = None
         while True:
             self._show_first()
             states = [p.poll() for p in self.processes]
-            failed = next((i for i, s in enumerate(states) if s not in (None, 0)), None)
-            if failed is not None or None not in states:
+            failed = [i for i, s in enumerate(states) if s not in (None, 0)]
+            # One process's failure makes its partners fail: look for the cause a little longer.
+            causes = [i for i in failed if states[i] != PARTNER_LOST]
+            if failed and since is None:
+                since = time.monotonic()
+            over = since is not None and time.monotonic() > since + _SEARCH
+            if causes or over or None not in states:
                 self._show_first()
-                return failed
+                return next(iter([*causes, *failed]), None)
             time.sleep(_POLL)
 
     def _show_first(self) -> None:
@@ -172,8 +180,6 @@ class _Job:
         sys.stdout.flush()
 
     def _report(self, failed: int) -> int:
-        # The one that failed first by the clock may not be the first in the list; give others
-        # that are falling over the same cause no say.
         status = self.processes[failed].returncode
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
         path = self.files[failed]

@@ -52,12 +52,15 @@ class _BatchNormBase(Layer):
         self._name = name
         _make_batch_norm(self, num_features, weight_attr, bias_attr, *_statistics_names(name))
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _check_rank(self, input: Tensor) -> None:
         if input._value.aval.ndim not in self._ranks:
             wanted = " or ".join(f"{r}D" for r in self._ranks)
             raise ShapeMismatch(
                 f"[{type(self).__name__}] expected {wanted} input. Received: shape {input.shape}"
             )
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_rank(input)
         return batch_norm(
             input,
             self._mean,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from bireme.core.tensor import Tensor
 from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.norm import _BatchNormBase
+from bireme.ops.creation import full
+from bireme.ops.joining import concat
+
+# The sum of a tensor over the processes of a job, differentiable; set by bireme.distributed where
+# there are several.
+total: Callable[[Tensor], Tensor] | None = None
 
 
 class SyncBatchNorm(_BatchNormBase):
     """Batch norm of any rank whose statistics cover the whole batch, wherever its parts are.
 
     A tensor that is sharded over devices is one tensor to every op here, so the statistics of a
-    sharded batch are the global ones; nothing else needs to be exchanged.
+    sharded batch are the global ones. In a job of several processes, which see a part of the batch
+    each, sums are exchanged.
     """
 
     _ranks = (2, 3, 4, 5)
@@ -34,6 +43,32 @@ class SyncBatchNorm(_BatchNormBase):
         super().__init__(
             num_features, momentum, epsilon, weight_attr, bias_attr, data_format, None, name
         )
+
+    def forward(self, input: Tensor) -> Tensor:
+        if total is None or not self.training:
+            return super().forward(input)
+        self._check_rank(input)
+        axis = 1 if self._layout == "NCHW" else input.ndim - 1
+        axes = [i for i in range(input.ndim) if i != axis]
+        spread = [1 if i in axes else -1 for i in range(input.ndim)]
+        wide = input.astype(self._mean.dtype)
+        count = input.size // self._num_features
+        # Two exchanges: a variance from sums of squares alone loses its digits.
+        sums = concat([wide.sum(axes), full([1], count, dtype=wide.dtype)])
+        sums = total(sums)
+        everything = sums[-1]
+        mean = sums[:-1] / everything
+        centred = wide - mean.reshape(spread)
+        variance = total((centred * centred).sum(axes)) / everything
+        out = centred * (variance + self._epsilon).rsqrt().reshape(spread)
+        if self.weight is not None:
+            out = out * self.weight.reshape(spread)
+        if self.bias is not None:
+            out = out + self.bias.reshape(spread)
+        keep = self._momentum
+        for kept, new in ((self._mean, mean), (self._variance, variance)):
+            kept._put((kept.detach() * keep + new.detach() * (1 - keep))._value)
+        return out.astype(input.dtype)
 
     @classmethod
     def convert_sync_batchnorm(cls, layer: Layer) -> Any:
