@@ -8,13 +8,16 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from bench.paddle_images import build_mobilenet, build_unet
 from bench.workloads import (
     LSTM,
     MLP,
     Arrays,
     Encoder,
+    MobileNet,
     ResNet,
     Size,
+    UNet,
     make_batches,
     make_weights,
     resnet_blocks,
@@ -141,6 +144,8 @@ _BUILDERS: dict[type, Any] = {
     MLP: build_mlp,
     Encoder: build_encoder,
     ResNet: build_resnet,
+    MobileNet: build_mobilenet,
+    UNet: build_unet,
     LSTM: build_lstm,
 }
 

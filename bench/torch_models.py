@@ -10,13 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.torch_images import MobileNetV3, Net
 from bench.workloads import (
     LSTM,
     MLP,
     Arrays,
     Encoder,
+    MobileNet,
     ResNet,
     Size,
+    UNet,
     make_batches,
     make_weights,
     resnet_blocks,
@@ -118,8 +121,9 @@ def _build(size: Size) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     if isinstance(size, Encoder):
         model = TokenClassifier(size)
         return model, torch.optim.AdamW(model.parameters(), lr=rate), _token_loss
-    if isinstance(size, ResNet):
-        model = ResNet18(size)
+    if isinstance(size, ResNet | MobileNet | UNet):
+        made: dict[type, Any] = {ResNet: ResNet18, MobileNet: MobileNetV3, UNet: Net}
+        model = made[type(size)](size)
         optimizer = torch.optim.SGD(
             model.parameters(), lr=rate, momentum=size.momentum, weight_decay=size.weight_decay
         )

@@ -52,6 +52,77 @@ class ResNet:
 
 
 @dataclass(frozen=True)
+class Inverted:
+    """A block of MobileNetV3: expand, depthwise, (squeeze and excite), project."""
+
+    name: str
+    n_in: int
+    kernel: int
+    inner: int
+    n_out: int
+    excite: bool
+    smooth: bool  # hardswish instead of relu
+    stride: int
+
+    @property
+    def squeezed(self) -> int:
+        """A quarter of the inner channels, as a multiple of 8 that keeps nine tenths."""
+        quarter = self.inner / 4
+        near = max(8, int(quarter + 4) // 8 * 8)
+        return near + 8 if near < 0.9 * quarter else near
+
+
+@dataclass(frozen=True)
+class MobileNet:
+    """MobileNetV3-small without dropout."""
+
+    # Kernel, inner channels, output channels, excitation, hardswish, stride.
+    rows: tuple[tuple[int, int, int, bool, bool, int], ...] = (
+        (3, 16, 16, True, False, 2), (3, 72, 24, False, False, 2), (3, 88, 24, False, False, 1),
+        (5, 96, 40, True, True, 2), (5, 240, 40, True, True, 1), (5, 240, 40, True, True, 1),
+        (5, 120, 48, True, True, 1), (5, 144, 48, True, True, 1), (5, 288, 96, True, True, 2),
+        (5, 576, 96, True, True, 1), (5, 576, 96, True, True, 1),
+    )  # fmt: skip
+    first: int = 16
+    last: int = 576
+    hidden: int = 1024
+    classes: int = 1000
+    batch: int = 8
+    pixels: int = 112
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+
+    def blocks(self) -> list[Inverted]:
+        before = [self.first, *(row[2] for row in self.rows)]
+        return [
+            Inverted(f"blocks.{i}", n, *row)
+            for i, (n, row) in enumerate(zip(before, self.rows, strict=False))
+        ]
+
+
+@dataclass(frozen=True)
+class UNet:
+    """A U-Net with two classes for every pixel."""
+
+    channels: tuple[int, ...] = (16, 32, 64, 128)
+    classes: int = 2
+    batch: int = 4
+    pixels: int = 96
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+
+    def doubles(self) -> list[tuple[str, int, int]]:
+        """Name, input and output channels of each pair of convolutions, downwards and upwards."""
+        down = [
+            (f"down.{i}", n_in, n_out)
+            for i, (n_in, n_out) in enumerate(zip((1, *self.channels), self.channels, strict=False))
+        ]
+        return down + [(f"up.{i}", 2 * n, n) for i, n in enumerate(reversed(self.channels[:-1]))]
+
+
+@dataclass(frozen=True)
 class LSTM:
     layers: int = 2
     width: int = 128
@@ -61,13 +132,15 @@ class LSTM:
     learning_rate: float = 1e-3
 
 
-Size = MLP | Encoder | ResNet | LSTM
+Size = MLP | Encoder | ResNet | MobileNet | UNet | LSTM
 
 WORKLOADS: dict[str, Size] = {
     "mlp_tiny": MLP(depth=20, width=32, batch=16),
     "mlp_wide": MLP(depth=10, width=512, batch=256),
     "encoder": Encoder(),
     "resnet18": ResNet(),
+    "mobilenet": MobileNet(),
+    "unet": UNet(),
     "lstm": LSTM(),
 }
 
@@ -76,6 +149,8 @@ DESCRIPTIONS = {
     "mlp_wide": "10 linear layers, 512 wide, batch 256, SGD",
     "encoder": "4 transformer encoder layers, width 256, 8x128 tokens, dropout 0.1, AdamW",
     "resnet18": "ResNet-18, 8x3x112x112, momentum, batch norm in training mode",
+    "mobilenet": "MobileNetV3-small, 8x3x112x112, momentum, batch norm in training mode",
+    "unet": "U-Net of 4 levels from 16 channels, 4x1x96x96, momentum, batch norm in training mode",
     "lstm": "2 LSTM layers, width 128, batch 16, 64 steps, Adam",
 }
 
@@ -151,22 +226,32 @@ def _encoder_weights(size: Encoder, rng: np.random.Generator) -> Arrays:
     return weights | _linear(rng, "head", width, size.vocabulary, gain=1.0)
 
 
-def _resnet_batch(size: ResNet, rng: np.random.Generator) -> Batch:
+def _resnet_batch(size: ResNet | MobileNet, rng: np.random.Generator) -> Batch:
     images = _normal(rng, size.batch, 3, size.pixels, size.pixels)
     return images, rng.integers(0, size.classes, size.batch)
+
+
+def _kernels(rng: np.random.Generator, name: str, shape: tuple[int, ...], fan_in: int) -> Arrays:
+    return {f"{name}.weight": _normal(rng, *shape, scale=(2.0 / fan_in) ** 0.5)}
+
+
+def _conv_and_norm(
+    rng: np.random.Generator, conv: str, norm: str, n_in: int, n_out: int, kernel: int
+) -> Arrays:
+    """A convolution (`n_in`: channels that one kernel sees) and its batch norm."""
+    return {
+        **_kernels(rng, conv, (n_out, n_in, kernel, kernel), n_in * kernel * kernel),
+        **_scale_and_shift(norm, n_out),
+        f"{norm}._mean": np.zeros(n_out, np.float32),
+        f"{norm}._variance": np.ones(n_out, np.float32),
+    }
 
 
 def _resnet_weights(size: ResNet, rng: np.random.Generator) -> Arrays:
     weights: Arrays = {}
 
     def conv_and_norm(conv: str, norm: str, n_in: int, n_out: int, kernel: int) -> None:
-        fan_in = n_in * kernel * kernel
-        weights[f"{conv}.weight"] = _normal(
-            rng, n_out, n_in, kernel, kernel, scale=(2.0 / fan_in) ** 0.5
-        )
-        weights.update(_scale_and_shift(norm, n_out))
-        weights[f"{norm}._mean"] = np.zeros(n_out, np.float32)
-        weights[f"{norm}._variance"] = np.ones(n_out, np.float32)
+        weights.update(_conv_and_norm(rng, conv, norm, n_in, n_out, kernel))
 
     conv_and_norm("conv1", "bn1", 3, size.channels[0], 7)
     for name, n_in, n_out, stride in resnet_blocks(size):
@@ -187,6 +272,46 @@ def resnet_blocks(size: ResNet) -> list[tuple[str, int, int, int]]:
             blocks.append((f"blocks.{len(blocks)}", n_in, n_out, stride))
             n_in = n_out
     return blocks
+
+
+def _mobilenet_weights(size: MobileNet, rng: np.random.Generator) -> Arrays:
+    weights = _conv_and_norm(rng, "stem.conv", "stem.norm", 3, size.first, 3)
+
+    def add(name: str, n_in: int, n_out: int, kernel: int) -> None:
+        weights.update(_conv_and_norm(rng, f"{name}.conv", f"{name}.norm", n_in, n_out, kernel))
+
+    for b in size.blocks():
+        if b.inner != b.n_in:
+            add(f"{b.name}.expand", b.n_in, b.inner, 1)
+        add(f"{b.name}.depthwise", 1, b.inner, b.kernel)
+        if b.excite:
+            for name, n_in, n_out in (
+                ("squeeze", b.inner, b.squeezed),
+                ("excite", b.squeezed, b.inner),
+            ):
+                weights.update(_kernels(rng, f"{b.name}.{name}", (n_out, n_in, 1, 1), n_in))
+                weights[f"{b.name}.{name}.bias"] = _normal(rng, n_out, scale=0.01)
+        add(f"{b.name}.project", b.inner, b.n_out, 1)
+    add("last", size.rows[-1][2], size.last, 1)
+    weights |= _linear(rng, "hidden", size.last, size.hidden, gain=2.0)
+    return weights | _linear(rng, "fc", size.hidden, size.classes, gain=1.0)
+
+
+def _unet_batch(size: UNet, rng: np.random.Generator) -> Batch:
+    images = _normal(rng, size.batch, 1, size.pixels, size.pixels)
+    return images, (images[:, 0] > 0.3).astype(np.int64)
+
+
+def _unet_weights(size: UNet, rng: np.random.Generator) -> Arrays:
+    weights: Arrays = {}
+    for name, outer, n_out in size.doubles():
+        for part, n_in in ((f"{name}.first", outer), (f"{name}.second", n_out)):
+            weights |= _conv_and_norm(rng, f"{part}.conv", f"{part}.norm", n_in, n_out, 3)
+    for i, n_out in enumerate(reversed(size.channels[:-1])):
+        weights |= _kernels(rng, f"grow.{i}", (2 * n_out, n_out, 2, 2), 2 * n_out)
+        weights[f"grow.{i}.bias"] = _normal(rng, n_out, scale=0.01)
+    weights |= _kernels(rng, "head", (size.classes, size.channels[0], 1, 1), size.channels[0])
+    return weights | {"head.bias": np.zeros(size.classes, np.float32)}
 
 
 def _lstm_batch(size: LSTM, rng: np.random.Generator) -> Batch:
@@ -210,11 +335,15 @@ _BATCH: dict[type, Callable[..., Batch]] = {
     MLP: _mlp_batch,
     Encoder: _encoder_batch,
     ResNet: _resnet_batch,
+    MobileNet: _resnet_batch,
+    UNet: _unet_batch,
     LSTM: _lstm_batch,
 }
 _WEIGHTS: dict[type, Callable[..., Arrays]] = {
     MLP: _mlp_weights,
     Encoder: _encoder_weights,
     ResNet: _resnet_weights,
+    MobileNet: _mobilenet_weights,
+    UNet: _unet_weights,
     LSTM: _lstm_weights,
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-MODULES = ("cpu_conv", "cpu_rnn", "gpu_attention", "gpu_matmul", "gpu_norm", "gpu_pooling")
+MODULES = (
+    "cpu_conv", "cpu_norm", "cpu_pooling", "cpu_rnn",
+    "gpu_attention", "gpu_matmul", "gpu_norm", "gpu_pooling",
+)  # fmt: skip
 
 
 def install() -> None:

@@ -41,9 +41,8 @@ def _grad_accepts(call: Call) -> bool:
 
 def _family(call: Call) -> str:
     """The handlers' name: one kernel per channel has its own, everything else is grouped."""
-    weight = call.types[1]
-    assert isinstance(weight, Aval)
-    depthwise = weight.shape[1] == 1 and weight.shape[0] == call.attrs["groups"]
+    weight, groups = call.types[1], call.attrs["groups"]
+    depthwise = isinstance(weight, Aval) and weight.shape[:2] == (groups, 1)
     return "bireme_depthwise" if depthwise else "bireme_conv"
 
 
@@ -72,41 +71,70 @@ def _back(x: Any, last: bool) -> Any:
     return x.transpose(0, 2, 3, 1) if last else x
 
 
-@kernel("conv", name="native_conv", platform="cpu", accepts=_accepts, ready=native.available)
-def _conv(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    last = call.attrs["last"]
-    shape = call.outs[0].shape
-    if last:
-        shape = (shape[0], shape[3], shape[1], shape[2])
+def _shape(t: Any, last: bool) -> tuple[int, ...]:
+    n, *rest = t.shape
+    return (n, rest[-1], *rest[:-1]) if last else t.shape
+
+
+# The three handlers. `call` is the forward one: of `conv`, or of `conv_transpose`, whose result is
+# what a convolution has as its input.
+
+
+def _products(call: Call, x: Any, weight: Any, shape: tuple[int, ...]) -> Any:
     layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-    out = _call(f"{_family(call)}_forward", shape, _first(x, last), weight, layouts, call.attrs)
-    if bias is not None:
-        out = out + bias.reshape(1, -1, 1, 1)
-    return _back(out, last)
+    return _call(f"{_family(call)}_forward", shape, x, weight, layouts, call.attrs)
 
 
-@kernel(
-    "conv_grad", name="native_conv", platform="cpu", accepts=_grad_accepts, ready=native.available
-)
-def _conv_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
-    forward: Call = call.attrs["forward"]
-    last, family = forward.attrs["last"], _family(forward)
-    grad = _first(grad, last)
-    x_shape, weight_shape = (t.shape for t in forward.types[:2] if t is not None)
-    if last:
-        x_shape = (x_shape[0], x_shape[3], x_shape[1], x_shape[2])
-    results = []
-    for which in call.attrs["needs"]:
-        if which == 0:
-            layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-            dx = _call(f"{family}_input_grad", x_shape, grad, weight, layouts, forward.attrs)
-            results.append(_back(dx, last))
-        elif which == 1:
-            layouts = (_CHANNELS_LAST, _CHANNELS_LAST, _AS_IS)
-            x = _first(x, last)
-            results.append(
-                _call(f"{family}_weight_grad", weight_shape, x, grad, layouts, forward.attrs)
-            )
-        else:
-            results.append(grad.sum((0, 2, 3)))
-    return tuple(results)
+def _spread(call: Call, grad: Any, weight: Any, shape: tuple[int, ...]) -> Any:
+    layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
+    return _call(f"{_family(call)}_input_grad", shape, grad, weight, layouts, call.attrs)
+
+
+def _weight_grad(call: Call, x: Any, grad: Any) -> Any:
+    layouts = (_CHANNELS_LAST, _CHANNELS_LAST, _AS_IS)
+    shape = _shape(call.types[1], False)
+    return _call(f"{_family(call)}_weight_grad", shape, x, grad, layouts, call.attrs)
+
+
+def _forward_kernel(op: str, body: Any) -> None:
+    """Register `body`, one of the above, as the forward pass of `op`."""
+
+    @kernel(op, name="native_conv", platform="cpu", accepts=_accepts, ready=native.available)
+    def _(call: Call, x: Any, weight: Any, bias: Any) -> Any:
+        last = call.attrs["last"]
+        out = body(call, _first(x, last), weight, _shape(call.outs[0], last))
+        if bias is not None:
+            out = out + bias.reshape(1, -1, 1, 1)
+        return _back(out, last)
+
+
+def _grad_kernel(op: str, transposed: bool) -> None:
+    @kernel(
+        f"{op}_grad",
+        name="native_conv",
+        platform="cpu",
+        accepts=_grad_accepts,
+        ready=native.available,
+    )
+    def _(call: Call, grad: Any, x: Any, weight: Any) -> Any:
+        forward: Call = call.attrs["forward"]
+        last = forward.attrs["last"]
+        grad = _first(grad, last)
+        results = []
+        for which in call.attrs["needs"]:
+            if which == 0:
+                body = _products if transposed else _spread
+                found = body(forward, grad, weight, _shape(forward.types[0], last))
+                results.append(_back(found, last))
+            elif which == 1:
+                pair = (grad, _first(x, last)) if transposed else (_first(x, last), grad)
+                results.append(_weight_grad(forward, *pair))
+            else:
+                results.append(grad.sum((0, 2, 3)))
+        return tuple(results)
+
+
+_forward_kernel("conv", _products)
+_forward_kernel("conv_transpose", _spread)
+_grad_kernel("conv", transposed=False)
+_grad_kernel("conv_transpose", transposed=True)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import bireme as paddle
 import bireme.nn.functional as F
 from tests.kernels.kernel_oracle import MARKS, assert_kernel_equals_plain, compiled, many
 
@@ -61,3 +62,101 @@ def test_depthwise_convolution(n, channels, h, w, kernel, stride, pads, dilation
 @example(2, 3, 1, 2, 7, 7, (3, 3), (2, 2), (1, 1), (1, 1), False)
 def test_grouped_convolution(n, groups, ci, co, h, w, kernel, stride, pads, dilation, last):
     _convolve(n, groups, ci, co, h, w, kernel, stride, pads, dilation, last)
+
+
+@many(12)
+@given(
+    st.integers(1, 2), st.integers(1, 3), st.integers(1, 20), st.integers(1, 35),
+    pair(st.integers(1, 7), st.integers(1, 7)), pair(st.integers(2, 4), st.integers(2, 4)),
+    pair(st.integers(1, 3), st.integers(1, 3)), st.integers(0, 1), st.integers(0, 1),
+    st.booleans(),
+)  # fmt: skip
+@example(2, 1, 32, 16, (6, 6), (2, 2), (2, 2), 0, 0, False)
+@example(1, 6, 1, 1, (6, 5), (3, 3), (2, 2), 1, 1, False)
+def test_transposed_convolution(n, groups, ci, co, space, kernel, stride, pad, more, last):
+    more = min(more, min(stride) - 1)
+    shape = (n, *space, groups * ci) if last else (n, groups * ci, *space)
+    sizes = [(s - 1) * t + k for s, t, k in zip(space, stride, kernel, strict=True)]
+    if min(sizes) + more <= 2 * pad:
+        return
+    arrays = _floats(n + co, shape, (groups * ci, co, *kernel), (groups * co,))
+
+    def run(x, weight, b):
+        return F.conv2d_transpose(
+            x, weight, b, stride=list(stride), padding=pad, output_padding=more, groups=groups,
+            data_format="NHWC" if last else "NCHW",
+        )  # fmt: skip
+
+    assert_kernel_equals_plain("native_conv", run, arrays)
+
+
+@many(15)
+@given(
+    st.integers(1, 5), st.integers(1, 70), st.integers(1, 12), st.integers(1, 12), st.booleans(),
+    st.booleans(), st.sampled_from([0.0, 300.0]),
+)  # fmt: skip
+def test_batch_norm(n, channels, h, w, last, affine, offset):
+    if n * h * w < 2:
+        return
+    shape = (n, h, w, channels) if last else (n, channels, h, w)
+    x, scale, shift = _floats(n * 100 + h, shape, (channels,), (channels,))
+    start = np.zeros(channels, np.float32), np.ones(channels, np.float32)
+    kept = []
+
+    def run(x, *affine_parts):
+        running = [paddle.to_tensor(a.astype(x.numpy().dtype)) for a in start]
+        y = F.batch_norm(
+            x, *running, *affine_parts, training=True, epsilon=1e-2,
+            data_format="NHWC" if last else "NCHW",
+        )  # fmt: skip
+        kept.append([r.numpy() for r in running])
+        return y * paddle.cos(y)
+
+    arrays = [x + np.float32(offset), scale, shift] if affine else [x + np.float32(offset)]
+    # With a large offset the input itself is only known to so many digits.
+    rtol = 5e-3 if offset else 5e-4
+    assert_kernel_equals_plain("native_batch_norm", run, arrays, rtol)
+    for fast, plain in zip(*kept, strict=True):
+        np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_of_rows():
+    arrays = _floats(3, (50, 37), (37,), (37,))
+
+    def run(x, weight, bias):
+        zeros = paddle.zeros([37], x.dtype)
+        return F.batch_norm(x, zeros, zeros + 1, weight, bias, training=True, data_format="NC")
+
+    assert_kernel_equals_plain("native_batch_norm", run, arrays)
+
+
+@many(20)
+@given(
+    st.integers(1, 3), st.integers(1, 40), st.integers(4, 14), st.integers(4, 14),
+    pair(st.integers(1, 4), st.integers(1, 4)), pair(st.integers(1, 3), st.integers(1, 3)),
+    st.integers(0, 2), st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_max_pooling(n, channels, h, w, kernel, stride, pad, ceil_mode, last, ties):
+    shape = (n, h, w, channels) if last else (n, channels, h, w)
+    (x,) = _floats(n * 100 + h, shape)
+    if ties:
+        x = np.round(x)
+    pads = [min(pad, k // 2) for k in kernel]
+
+    def run(x):
+        y = F.max_pool2d(
+            x, list(kernel), list(stride), pads, ceil_mode=ceil_mode,
+            data_format="NHWC" if last else "NCHW",
+        )  # fmt: skip
+        return paddle.clip(y, -100, 100)  # windows that lie outside the image are -inf
+
+    assert_kernel_equals_plain("native_max_pool", run, [x])
+
+
+def test_max_pooling_hands_a_nan_on():
+    x = np.zeros((1, 17, 4, 4), np.float32)
+    x[0, 3, 0, 1] = x[0, 16, 3, 3] = np.nan
+    y = F.max_pool2d(paddle.to_tensor(x), 2).numpy()
+    assert np.isnan(y[0, 3, 0, 0])
+    assert np.isnan(y[0, 16, 1, 1])
+    assert np.isnan(y).sum() == 2

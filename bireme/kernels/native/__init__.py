@@ -28,6 +28,10 @@ HANDLERS = (
     "bireme_depthwise_forward",
     "bireme_depthwise_input_grad",
     "bireme_depthwise_weight_grad",
+    "bireme_channel_moments",
+    "bireme_channel_pulls",
+    "bireme_max_pool_forward",
+    "bireme_max_pool_grad",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
 )

@@ -1,0 +1,106 @@
+"""Batch norm in training on the CPU: native sums over the pixels, XLA for the rest.
+
+The sums read channels-last memory once, forward (mean and variance) and backward. What is done to
+each element stays with XLA, which fuses it with the activation or the addition that follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bireme.core import dtype as dt
+from bireme.core import jax_door
+from bireme.core.aval import Aval
+from bireme.core.kernels import kernel, leave, left
+from bireme.core.op import Call
+from bireme.kernels import native
+from bireme.ops import norm
+from bireme.ops.nn_support import channel_shape
+
+
+def _accepts(call: Call) -> bool:
+    """Float32 images, or anything whose channels are last."""
+    x = call.types[0]
+    return (
+        isinstance(x, Aval)
+        and x.dtype is dt.float32
+        and x.is_static
+        and x.size > 0
+        and (x.ndim == 4 or call.attrs["axis"] == x.ndim - 1)
+        and all(c is None for c in call.casts[:5])
+        and all(t is None or not isinstance(t, Aval) or t.dtype is dt.float32 for t in call.types)
+    )
+
+
+def _sums(name: str, call: Call, images: tuple[Any, ...], vectors: tuple[Any, ...]) -> Any:
+    """Two vectors of one number per channel, from images laid out with the channels last."""
+    jax = jax_door.jax()
+    axis, ndim = call.attrs["axis"], images[0].ndim
+    last = (*norm._others(ndim, axis), axis)
+    found = jax.ShapeDtypeStruct((images[0].shape[axis],), np.float32)
+    layouts = (*(last for _ in images), *((0,) for _ in vectors))
+    return jax.ffi.ffi_call(name, (found, found), input_layouts=layouts)(*images, *vectors)
+
+
+def _statistics(call: Call, x: Any) -> tuple[Any, Any, Any]:
+    """Mean, variance and 1 / deviation of the channels; made once per program."""
+    found = left(call, (x,))
+    if found is None:
+        mean, variance = _sums("bireme_channel_moments", call, (x,), ())
+        factor = norm._rsqrt(jax_door.jnp(), variance + call.attrs["epsilon"])
+        found = mean, variance, factor
+        leave(call, (x,), found)
+    return found
+
+
+@kernel(
+    "batch_norm_train",
+    name="native_batch_norm",
+    platform="cpu",
+    accepts=_accepts,
+    ready=native.available,
+)
+def _batch_norm(
+    call: Call, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any
+) -> Any:
+    jnp = jax_door.jnp()
+    mean, variance, factor = _statistics(call, x)
+    shape = channel_shape(x.ndim, call.attrs["axis"])
+    scale = factor if weight is None else factor * weight
+    out = (x - mean.reshape(shape)) * scale.reshape(shape)
+    if bias is not None:
+        out = out + bias.reshape(shape)
+    if running_mean is None:
+        return out, mean, variance
+    keep = jnp.asarray(momentum).astype(running_mean.dtype)
+    return (
+        out,
+        running_mean * keep + mean * (1 - keep),
+        running_var * keep + variance * (1 - keep),
+    )
+
+
+@kernel(
+    "batch_norm_train_grad",
+    name="native_batch_norm",
+    platform="cpu",
+    accepts=lambda call: call.types[0] is not None and _accepts(call.attrs["forward"]),
+    ready=native.available,
+)
+def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
+    forward: Call = call.attrs["forward"]
+    grad, (x, weight) = arrays[0], arrays[len(forward.outs) :]
+    needs = call.attrs["needs"]
+    mean, _, factor = _statistics(forward, x)
+    total, slope = _sums("bireme_channel_pulls", forward, (grad, x), (mean,))
+    by_input = {1: slope * factor, 2: total}
+    if 0 in needs:
+        shape = channel_shape(x.ndim, forward.attrs["axis"])
+        count = x.size // mean.size
+        scale = factor if weight is None else factor * weight
+        centre, tilt = total / count, slope * factor * factor / count
+        pull = grad - centre.reshape(shape) - (x - mean.reshape(shape)) * tilt.reshape(shape)
+        by_input[0] = pull * scale.reshape(shape)
+    return tuple(by_input[i] for i in needs)
