@@ -7,11 +7,10 @@ Three kinds of paths, fastest first: one for each usual pattern of inputs, all t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
+from bireme.core import code_cache
 from bireme.core.aval import FLOAT, INT
 from bireme.core.trace import Value, state
 
@@ -48,17 +47,11 @@ def generate(
         "_prune": prune, "_wired": wired, "_attach": attach_values, "_FLOAT": FLOAT, "_INT": INT,
         **{f"_d_{k}": v for k, v in defaults.items()},
     }  # fmt: skip
-    exec(_compiled("\n".join(lines)), scope)
+    # Ops of one signature share their code; only the globals differ.
+    exec(code_cache.compiled("\n".join(lines)), scope)
     function = scope["function"]
     function.__name__ = function.__qualname__ = op.name
     return function
-
-
-@functools.cache
-def _compiled(source: str) -> CodeType:
-    # Ops of one signature share their code; only the globals differ. Compiling each of them
-    # anew was half of `import bireme`.
-    return compile(source, "<bireme op>", "exec")
 
 
 # What an input is, by letter: how to test for it, and its type in the key of a Call.

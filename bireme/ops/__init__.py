@@ -6,6 +6,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from bireme.core import code_cache
+
 # Families whose public names live in `paddle.nn.functional` rather than in `paddle`.
 FUNCTIONAL = (
     "activation", "softmax", "common", "dropout", "padding", "conv", "pooling", "pooling_adaptive",
@@ -26,6 +28,7 @@ modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in F
 # Ops of other namespaces (paddle.vision.ops, paddle.nn.quant): a saved graph may name them.
 for _family in ("roi", "deform", "detection", "quant"):
     import_module(f"bireme.ops.{_family}")
+code_cache.save()
 
 
 def public(families: tuple[str, ...]) -> dict[str, Any]:
