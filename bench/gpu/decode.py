@@ -35,6 +35,7 @@ class Size:
     tokens: int = 256
     length: int = 512  # of the cache
     dtype: str = "bfloat16"
+    base: float = 10000.0  # of the rotary embedding
 
     @property
     def head(self) -> int:
@@ -58,7 +59,7 @@ SIZES = {
 def tables(size: Size) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines of rotary embeddings, [length, head]: halves, not pairs, are turned."""
     half = size.head // 2
-    angles = np.outer(np.arange(size.length), 10000.0 ** (-np.arange(half) / half))
+    angles = np.outer(np.arange(size.length), size.base ** (-np.arange(half) / half))
     angles = np.concatenate([angles, angles], -1)
     return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
 
@@ -80,7 +81,7 @@ def build(paddle: Any, size: Size) -> Any:
         def __init__(self, index: int):
             super().__init__()
             self.index = index
-            self.norm1, self.norm2 = nn.RMSNorm(d), nn.RMSNorm(d)
+            self.norm1, self.norm2 = nn.RMSNorm(d, 1e-5), nn.RMSNorm(d, 1e-5)
             self.q, self.mix = linear(d, d), linear(d, d)
             self.k, self.v = linear(d, kv), linear(d, kv)
             self.gate, self.up = linear(d, size.feed_forward), linear(d, size.feed_forward)
@@ -105,7 +106,7 @@ def build(paddle: Any, size: Size) -> Any:
             super().__init__()
             self.token = nn.Embedding(size.vocabulary, d, weight_attr=start)
             self.blocks = nn.LayerList([Block(i) for i in range(size.layers)])
-            self.norm, self.head = nn.RMSNorm(d), linear(d, size.vocabulary)
+            self.norm, self.head = nn.RMSNorm(d, 1e-5), linear(d, size.vocabulary)
             cos, sin = (paddle.to_tensor(t) for t in tables(size))
             self.register_buffer("cos", cos, persistable=False)
             self.register_buffer("sin", sin, persistable=False)
@@ -163,7 +164,7 @@ def torch(size: Size) -> Any:
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
-            self.norm1, self.norm2 = nn.RMSNorm(d), nn.RMSNorm(d)
+            self.norm1, self.norm2 = nn.RMSNorm(d, 1e-5), nn.RMSNorm(d, 1e-5)
             self.q, self.mix = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
             self.k, self.v = nn.Linear(d, kv, bias=False), nn.Linear(d, kv, bias=False)
             self.gate = nn.Linear(d, size.feed_forward, bias=False)
@@ -194,7 +195,7 @@ def torch(size: Size) -> Any:
             super().__init__()
             self.token = nn.Embedding(size.vocabulary, d)
             self.blocks = nn.ModuleList([Block() for _ in range(size.layers)])
-            self.norm, self.head = nn.RMSNorm(d), nn.Linear(d, size.vocabulary, bias=False)
+            self.norm, self.head = nn.RMSNorm(d, 1e-5), nn.Linear(d, size.vocabulary, bias=False)
             cos, sin = (torch.from_numpy(t) for t in tables(size))
             self.register_buffer("cos", cos)
             self.register_buffer("sin", sin)
