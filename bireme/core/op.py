@@ -448,6 +448,7 @@ def invoke(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> Any:
         call = None
     if call is None:
         normal = {k: freeze(v) for k, v in zip(op.attr_names, attrs, strict=True)}
+        trace = state.trace  # a tensor among the attributes was read: what was recorded has run
         call = op.resolve(inputs, normal, trace.amp)
     flat: list[Any] = []
     for x in inputs:

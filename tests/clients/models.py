@@ -178,7 +178,7 @@ def yolov3_darknet() -> Net:
     return Net(DarkNet(return_idx=[2, 3, 4]), images(2, 3, 64, 64), lambda m, x: m({"image": x}))
 
 
-@case("paddledet")
+@case("paddledet", dtype="float64")
 def ppyoloe() -> Net:
     import paddle
     from ppdet.modeling.backbones.cspresnet import CSPResNet
@@ -212,7 +212,7 @@ def unet() -> Net:
     return Net(UNet(num_classes=3), images(1, 3, 32, 32))
 
 
-@case("paddleseg")
+@case("paddleseg", dtype="float64")
 def deeplab_v3p() -> Net:
     from paddleseg.models import DeepLabV3P
     from paddleseg.models.backbones import ResNet18_vd
