@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bireme.static.executor import Executor as Executor
     from bireme.static.metrics import accuracy as accuracy
     from bireme.static.metrics import auc as auc
+    from bireme.static.metrics import ctr_metric_bundle as ctr_metric_bundle
     from bireme.static.model_files import deserialize_persistables as deserialize_persistables
     from bireme.static.model_files import deserialize_program as deserialize_program
     from bireme.static.model_files import load_from_file as load_from_file
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bireme.static.model_files import serialize_program as serialize_program
     from bireme.static.places import cpu_places as cpu_places
     from bireme.static.places import cuda_places as cuda_places
+    from bireme.static.places import device_guard as device_guard
     from bireme.static.program import Program as Program
     from bireme.static.program import data as data
     from bireme.static.program import default_main_program as default_main_program
@@ -56,13 +58,13 @@ _WHERE = {
         "backward": "append_backward gradients",
         "compiled": "BuildStrategy CompiledProgram",
         "executor": "Executor",
-        "metrics": "accuracy auc",
+        "metrics": "accuracy auc ctr_metric_bundle",
         "model_files": (
             "deserialize_persistables deserialize_program load_from_file load_inference_model "
             "normalize_program save_inference_model save_to_file serialize_persistables "
             "serialize_program"
         ),
-        "places": "cpu_places cuda_places",
+        "places": "cpu_places cuda_places device_guard",
         "program": (
             "Program data default_main_program default_startup_program name_scope program_guard"
         ),

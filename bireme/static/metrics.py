@@ -11,6 +11,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.nn import functional as F
 from bireme.ops.manipulation import reshape
 from bireme.ops.search import topk
 from bireme.static.variables import create_global_var
@@ -120,3 +121,31 @@ def auc(
 def _shift(xp, past, now):
     """`now` as the first row; the last row falls off."""
     return xp.concatenate([now, past[:-1]], axis=0)
+
+
+def ctr_metric_bundle(
+    input: Tensor, label: Tensor, ins_tag_weight: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Sums over all runs, for click-through rates: of squared errors, of absolute errors, of the
+    predictions, of their sigmoids, of the labels, and of the samples.
+
+    `ins_tag_weight` [1, 1] multiplies the fourth and the last: 0 for a batch of made-up samples.
+    """
+    if list(input._value.aval.shape) != list(label._value.aval.shape):
+        raise ShapeMismatch(
+            "[ctr_metric_bundle] input and label must have one shape. Received: "
+            f"{input._value.aval} and {label._value.aval}"
+        )
+    error = input - label.astype(input.dtype)
+    ones = (label * 0 + 1).astype("float32")
+    now = [(error * error).sum(), error.abs().sum(), input.sum(), F.sigmoid(input).sum(),
+           label.sum(), ones.sum()]  # fmt: skip
+    totals = []
+    for i, value in enumerate(now):
+        part = value
+        if ins_tag_weight is not None and i in (3, 5):
+            part = part * reshape(ins_tag_weight[:1], [])
+        total = create_global_var([1], 0.0, "float32", persistable=True)
+        total._put((total + part.astype("float32"))._value)
+        totals.append(total)
+    return tuple(totals)

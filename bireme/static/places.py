@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from bireme.core.errors import InvalidArgument
 from bireme.core.place import CPUPlace, CUDAPlace
 
 
@@ -22,3 +25,25 @@ def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:
         device_ids = range(device.cuda.device_count())
     ids = [device_ids] if isinstance(device_ids, int) else list(device_ids)
     return [CUDAPlace(i) for i in ids]
+
+
+@contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Ops of the block are meant for 'cpu', 'gpu', 'gpu:1' or a plug-in's chip.
+
+    A program is compiled whole for the executor's device, where these ops run too: the name is
+    checked, and numbers are the same wherever they are computed.
+    """
+    from bireme import device as devices
+
+    kind, _, number = (device or "").partition(":")
+    if kind not in ("", "cpu", "gpu", *devices.get_all_custom_device_type()):
+        raise InvalidArgument(
+            "[device_guard] a device is 'cpu', 'gpu', 'gpu:0', a plug-in's name or None. Received: "
+            f"{device!r}"
+        )
+    if number and (kind == "cpu" or not number.isdigit()):
+        raise InvalidArgument(
+            f"[device_guard] the number goes with a GPU or a chip, and is one. Received: {device!r}"
+        )
+    yield

@@ -14,6 +14,7 @@ from bireme.static.nn.control_flow import case, cond, switch_case, while_loop
 from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose, deform_conv2d
 from bireme.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 from bireme.static.nn.pylayer import static_pylayer
+from bireme.static.nn.sampled import nce
 from bireme.static.python_ops import py_func
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "nce",
     "prelu",
     "py_func",
     "row_conv",
