@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bireme as paddle
-from bench.gpu.decode import SIZES, Size, build
+from bench.gpu.decode import SIZES, Size, build, measure
 from bireme.core.errors import InvalidArgument
 from bireme.nn.generation import KVCache, generate, stream
 from bireme.nn.generation.cache import cache_write
@@ -245,3 +245,10 @@ def test_errors(model):
     refused("lengths", model, prompt(3), 2, lengths=[4])
     refused("did not use its cache", WithoutCache(), prompt(3), 2)
     refused(r"model.eval\(\)", WithDropout(model), prompt(3), 2)
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs():
+    found = measure("bireme", SMALL)
+    assert found["tokens_per_s"] > 0
+    assert len(found["first_tokens"]) == 8

@@ -101,16 +101,18 @@ def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build_") as work:
         objects: list[str] = []
         used: set[str] = set()
-        for i, source in enumerate([*plan.sources, str(MAIN)]):
+        for i, source in enumerate(plan.sources):
             target = os.path.join(work, f"{i}_{Path(source).stem}.o")
             listed = target + ".d"
             named = ["-MD", "-MF", listed, "-c", source, "-o", target]
             _run([*_compile_command(plan, source), *named], source, plan)
             used.update(_dependencies(listed))
             objects.append(target)
+        objects.append(_way_in(plan))
         made = os.path.join(work, "library.so")
         _run([*_link_command(plan), *objects, "-o", made, *_link_inputs(plan)], plan.name, plan)
         seen = {path: _digest(path) for path in sorted(used) if os.path.exists(path)}
+        seen[str(MAIN)] = _digest(str(MAIN))
         whole = hashlib.sha256((key + json.dumps(seen)).encode()).hexdigest()[:16]
         # A name of its own: a library that is already loaded cannot be loaded anew by its path.
         library = folder / f"{plan.name}_{whole}.so"
@@ -119,6 +121,28 @@ def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
         Path(written).write_text(json.dumps({"library": library.name, "files": seen}))
         os.replace(written, manifest)
     return library
+
+
+def _way_in(plan: Plan) -> str:
+    """The object file of what every library holds besides its sources, compiled once."""
+    command = _compile_command(plan, str(MAIN))
+    digest = hashlib.sha256(repr((command, jax_door.jax().__version__)).encode())
+    for path in sorted(INCLUDE.rglob("*")):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    folder = os.path.join(config.cache_dir, "extensions")
+    target = os.path.join(folder, f"main_{digest.hexdigest()[:16]}.o")
+    if not os.path.exists(target):
+        os.makedirs(folder, exist_ok=True)
+        handle, made = tempfile.mkstemp(dir=folder, suffix=".o")
+        os.close(handle)
+        try:
+            _run([*command, "-c", str(MAIN), "-o", made], str(MAIN), plan)
+            os.replace(made, target)
+        finally:
+            if os.path.exists(made):
+                os.unlink(made)
+    return target
 
 
 def _compile_command(plan: Plan, source: str) -> list[str]:
