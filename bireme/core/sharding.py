@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from bireme.core import jax_door
 from bireme.core.trace import Trace, Value, state
 
@@ -21,6 +23,18 @@ def is_spread(buf: Any) -> bool:
     return sharding is not None and len(sharding.device_set) > 1
 
 
+def whole(buf: Any) -> Any:
+    """A buffer that this process can read. One with parts in other processes is put together,
+    which all of them must ask for."""
+    if getattr(buf, "is_fully_addressable", True) or buf.is_fully_replicated:
+        return buf
+    return jax_door.jax().jit(_same, out_shardings=replicated(buf.sharding))(buf)
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
 def align(leaves: list[Value]) -> None:
     """Put every leaf on the devices of the first one that is on several."""
     for leaf in leaves:
@@ -29,10 +43,19 @@ def align(leaves: list[Value]) -> None:
     else:
         return
     everywhere = replicated(leaf.buf.sharding)
-    jax = jax_door.jax()
     for other in leaves:
         if not is_spread(other.buf):
-            other.buf = jax.device_put(other.buf, everywhere)
+            other.buf = put(other.buf, everywhere)
+
+
+def put(buf: Any, sharding: Any) -> Any:
+    """A buffer laid out over devices. Those of other processes get their part there: what all
+    have is taken to be equal, which JAX would ask them about with an exchange of its own."""
+    jax = jax_door.jax()
+    if sharding.is_fully_addressable or is_spread(buf):
+        return jax.device_put(buf, sharding)
+    host = np.asarray(buf)
+    return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
 
 
 def like(tensor: Any, array: Any) -> Any:

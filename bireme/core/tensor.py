@@ -148,7 +148,7 @@ class Tensor:
 
     def numpy(self, *args: Any) -> np.ndarray:
         """The contents as a NumPy array of its own: changing it does not change the tensor."""
-        return np.array(self._array())
+        return np.array(sharding.whole(self._array()))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
@@ -156,7 +156,7 @@ class Tensor:
 
     def item(self, *index: int) -> Any:
         """The single element as a Python number."""
-        array = np.asarray(self._array())
+        array = np.asarray(sharding.whole(self._array()))
         if index:
             return array.item(*index)
         if array.size != 1:

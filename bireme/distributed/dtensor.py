@@ -107,7 +107,7 @@ def shard_tensor(
     config.sharded |= mesh.size > 1
     if not data.is_leaf:
         return _noted(_shard(data, mesh, chosen), mesh, chosen)
-    buf = jax_door.jax().device_put(data._array(), laid_out)
+    buf = sharding.put(data._array(), laid_out)
     value = Value(data._value.aval, None, 0, buf)
     if isinstance(data, Parameter):
         made: Tensor = type(data).__new__(type(data))

@@ -64,6 +64,31 @@ def norms(me: int) -> None:
     assert synced(paddle.to_tensor(x[rows])).shape == [len(x[rows]), 3, 4]
 
 
+def meshes(n: int) -> None:
+    """The same by annotation: a batch laid out over the processes."""
+    mesh = dist.ProcessMesh(list(range(n)), dim_names=["data"])
+    paddle.seed(5)
+    nets = [nn.Linear(4, 3), nn.Linear(4, 3)]
+    nets[1].set_state_dict(
+        {k: paddle.to_tensor(v.numpy()) for k, v in nets[0].state_dict().items()}
+    )
+    x = np.random.RandomState(0).randn(4 * n, 4).astype("float32")
+    batch = dist.shard_tensor(paddle.to_tensor(x), mesh, [dist.Shard(0)])
+    np.testing.assert_array_equal(batch.numpy(), x)
+    dist.shard_layer(nets[0], mesh)
+    for net, data in zip(nets, (batch, paddle.to_tensor(x)), strict=True):
+        optimizer = paddle.optimizer.SGD(0.1, parameters=net.parameters())
+        for _ in range(3):
+            (net(data) ** 2).mean().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+    out = nets[0](batch)
+    np.testing.assert_allclose(nets[0].weight.numpy(), nets[1].weight.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        out.numpy(), nets[1](paddle.to_tensor(x)).numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
 def main() -> None:
     dist.init_parallel_env()
     me, n = dist.get_rank(), dist.get_world_size()
@@ -115,6 +140,7 @@ def main() -> None:
     print(f"rank {me}: {STEPS} steps agree")
 
     norms(me)
+    meshes(n)
     print(f"rank {me}: norms agree")
 
 

@@ -95,6 +95,8 @@ def _all_reduce(jax: Any, x: Any, n: int, op: int) -> Any:
         return lax.pmin(x, _AXIS)
     if op == ReduceOp.PROD:
         return jnp.prod(lax.all_gather(x, _AXIS), 0, dtype=x.dtype)
+    if op == ReduceOp.AVG and x.dtype == jnp.float16:
+        return lax.psum(x / n, _AXIS)  # the sum might be too large for its type
     return _averaged(jax, lax.psum(x, _AXIS), n, op)
 
 
