@@ -167,6 +167,9 @@ SPREAD: dict[str, dict[str, int]] = {
     "": {"empty": 0, "ones": 0, "permute": 1, "rand": 0, "randn": 0, "zeros": 0}
 }
 
+# Second names that change a default: median(x, dim=0) gives values and indices, as in PyTorch.
+_ALSO: dict[tuple[str, str], dict[str, Any]] = {("median", "dim"): {"mode": "min"}}
+
 # Methods that keep to their own names: a shim would be one more frame in every call.
 _BARE_METHODS = frozenset(("argmax", "argmin", "expand_as", "index_put", "isclose", "reshape"))
 
@@ -227,7 +230,7 @@ def shim(
     if not names and out is None and spread is None and form is None:
         return function
 
-    def rename(kwargs: dict[str, Any]) -> None:
+    def rename(kwargs: dict[str, Any]) -> dict[str, Any]:
         for other, mine in names.items():
             if other in kwargs:
                 if mine in kwargs:
@@ -236,6 +239,9 @@ def shim(
                         "of them"
                     )
                 kwargs[mine] = kwargs.pop(other)
+                if (function.__name__, other) in _ALSO:
+                    kwargs = _ALSO[function.__name__, other] | kwargs
+        return kwargs
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -244,7 +250,7 @@ def shim(
                 return function(*args)
             into = kwargs.pop("out", None) if out is not None else None
             if not others.isdisjoint(kwargs):
-                rename(kwargs)
+                kwargs = rename(kwargs)
             result = function(*args, **kwargs)
         except AttributeError as e:
             raise _explained(e, function, args, kwargs) from None

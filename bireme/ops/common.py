@@ -9,9 +9,9 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.keywords import put
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.core.views import assign
 from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import need_float, need_integer, normal_axis, scatter_add, wide
 
@@ -215,6 +215,7 @@ def one_hot(x: Tensor, num_classes: int = -1, name: str | None = None) -> Tensor
 
 @op(promote="binary")
 def _cosine_similarity(xp, x1, x2, axis=1, eps=1e-8):
+    x1, x2 = xp.broadcast_arrays(x1, x2)  # a 1 along `axis` stands for as many equal numbers
     dot = xp.sum(x1 * x2, axis=axis)
     n1 = xp.sum(x1 * x1, axis=axis)
     n2 = xp.sum(x2 * x2, axis=axis)
@@ -278,7 +279,7 @@ def normalize(
     ndim = x.ndim
     axis = -1 if ndim == 1 else normal_axis(axis, ndim)
     made = _normalize(x, float(p), axis, float(epsilon))
-    return made if out is None else assign(out, made, "normalize")
+    return made if out is None else put(out, made, "normalize")
 
 
 @op(promote="binary")

@@ -85,6 +85,8 @@ def _natural_dtype(data: Any, array: np.ndarray) -> dt.DType | None:
     if isinstance(data, np.ndarray | np.generic):
         return None
     if isinstance(data, numbers.Number | list | tuple):
+        if isinstance(data, list | tuple) and any(isinstance(d, Tensor) for d in data):
+            return None  # tensors in a list keep their dtype
         if array.dtype == np.int32:
             return dt.int64
         if array.dtype.kind == "f":
@@ -152,8 +154,8 @@ def _pinned(made: Tensor, device: Any) -> Tensor:
     where = default_place() if device is None else as_place(device)
     if where.is_cpu_place():
         raise CannotPin(
-            f"pin_memory=True is for copies to an accelerator, and the tensor's device is {where}; "
-            "leave it out"
+            "pinned memory is for copies to an accelerator; leave pin_memory out. Received: "
+            f"pin_memory=True for a tensor on {where}"
         )
     return to_tensor(made, place="cpu")
 

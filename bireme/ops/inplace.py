@@ -19,7 +19,7 @@ from bireme.ops.math_unary import assign_value, cast
 FUNCTIONS = (
     "abs", "acos", "addmm", "atan", "baddbmm", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "copysign", "cos", "cumprod", "cumsum", "digamma", "div", "divide", "equal", "erf", "expm1",
+    "copysign", "cos", "cumsum", "digamma", "div", "divide", "equal", "erf", "expm1",
     "floor_divide", "floor_mod", "frac", "gammainc", "gammaincc", "gammaln", "gcd",
     "greater_equal", "greater_than", "hypot", "i0", "index_add", "index_fill", "index_put", "lcm",
     "ldexp", "less", "less_equal", "less_than", "lgamma", "log", "log10", "log2", "logical_and",
@@ -96,6 +96,15 @@ def t_(input: Tensor, name: str | None = None) -> Tensor:
             f"[t_] takes tensors of at most 2 dimensions. Received: shape {input.shape}"
         )
     return transpose_(input, (1, 0)) if input.ndim == 2 else input
+
+
+def cumprod_(
+    x: Tensor, dim: int | None = None, dtype: Any = None, name: str | None = None
+) -> Tensor:
+    """`cumprod` in place."""
+    from bireme.ops.scan import cumprod
+
+    return assign(x, cumprod(x, dim, dtype=dtype), "cumprod_")
 
 
 def cast_(x: Tensor, dtype: Any) -> Tensor:
@@ -199,7 +208,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     return self
 
 
-SPECIAL_FUNCTIONS = (cast_, flatten_, reshape_, squeeze_, t_, transpose_, unsqueeze_)
+SPECIAL_FUNCTIONS = (cast_, cumprod_, flatten_, reshape_, squeeze_, t_, transpose_, unsqueeze_)
 SPECIAL_METHODS = (apply_, copy_, fill_, requires_grad_, resize_, set_, zero_)
 
 

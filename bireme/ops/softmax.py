@@ -69,12 +69,9 @@ def softmax(
     axis: int = -1,
     dtype: Any = None,
     name: str | None = None,
-    *,
-    out: Tensor | None = None,
 ) -> Tensor:
     """exp(x) divided by its sum along `axis`; computed in `dtype` if one is given."""
-    made = _softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
-    return made if out is None else assign(out, made, "softmax")
+    return _softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
 
 
 def _log_softmax_vjp(xp: Any, grad: Any, out: Any, axis: int) -> tuple[Any]:
