@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -123,6 +124,15 @@ def test_the_cause_of_a_failure_is_shown(launched) -> None:
     assert "process 1 ended with status 5" in done.stderr
     assert "the second process gives up" in done.stderr
     assert "[all_reduce] the exchange between processes [0, 1] failed on process 0" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_page_runs(launched, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "processes.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
+    done = launched(_script(tmp_path, block), 2)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "loss of all processes" in done.stdout
 
 
 def test_calls_between_processes(launched, tmp_path: Path) -> None:
