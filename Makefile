@@ -4,13 +4,14 @@
 PYTHON ?= python3
 JOBS ?= 2
 
-.PHONY: help demo test test-slow parity fuzz bench lint stubs clean
+.PHONY: help demo test test-slow clients parity fuzz bench lint stubs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train a small network on real digits, plot, save, reload (2 minutes)"
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the tests that take longer"
+	@echo "make clients    models of packages written for Paddle, on Bireme and on Paddle (20 minutes)"
 	@echo "make parity     compare with the real paddlepaddle wheel"
 	@echo "make fuzz       10,000 damaged files of every format that is read (10 minutes)"
 	@echo "make bench      measure against Paddle, PyTorch and JAX (long)"
@@ -44,6 +45,9 @@ test: lint
 
 test-slow: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) -m slow
+
+clients: .venv/.dev
+	.venv/bin/python -m pytest -n 0 -s -m "slow or not slow" tests/clients
 
 parity: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) tests/parity

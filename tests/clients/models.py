@@ -57,6 +57,7 @@ def tokens(size: int, *shape: int) -> Callable[[Any, Any], Any]:
 _TINY = {
     "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 64, "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 
 
@@ -137,9 +138,9 @@ def pplcnet() -> Net:
     return Net(_backbones().PPLCNet_x0_25(class_num=10), images(2, 3, 64, 64))
 
 
-@case("paddleclas", dtype="float64")
-def resnet50() -> Net:
-    return Net(_backbones().ResNet50(class_num=10), images(2, 3, 64, 64))
+@case("paddleclas", tolerance=1e-3)
+def resnet18() -> Net:
+    return Net(_backbones().ResNet18(class_num=10), images(8, 3, 64, 64))
 
 
 @case("paddleclas")
@@ -223,12 +224,23 @@ def deeplab_v3p() -> Net:
     return Net(model, images(2, 3, 64, 64))
 
 
-@case("paddleseg")
+@case("paddleseg", dtype="float64")
 def pp_liteseg() -> Net:
     from paddleseg.models import PPLiteSeg
     from paddleseg.models.backbones import STDC1
 
     return Net(PPLiteSeg(num_classes=3, backbone=STDC1()), images(2, 3, 64, 64))
+
+
+# --- paddlex ------------------------------------------------------------------------------
+
+
+@case("paddlex")
+def ppocr_v5_det() -> Net:
+    from paddlex.inference.models.text_detection import modeling
+
+    model = modeling.PPOCRV5MobileDet(modeling.PPOCRV5MobileDet.config_class())
+    return Net(model, images(2, 3, 64, 64), lambda m, x: m.head(m.model(x)))
 
 
 # --- paddlespeech, paddlesci --------------------------------------------------------------
