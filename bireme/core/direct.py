@@ -19,7 +19,7 @@ from bireme.core.capture import capture
 from bireme.core.errors import InvalidArgument, user_line
 from bireme.core.graph import Graph
 from bireme.core.tensor import Tensor
-from bireme.core.trace import materialize
+from bireme.core.trace import materialize, state
 
 
 class DirectProgram:
@@ -36,7 +36,7 @@ class DirectProgram:
         donated: Sequence[int],
         label: str,
     ):
-        captured = capture(function, types, label=label, tape=False)
+        captured = capture(function, types, label=label, tape=False, amp=state.trace.amp)
         graph = captured.graph
         if graph.keys or captured.generators:
             raise InvalidArgument(

@@ -6,13 +6,15 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bireme as paddle
 from bench.gpu.decode import SIZES, Size, build, measure
 from bireme.core.errors import InvalidArgument
 from bireme.nn.generation import KVCache, generate, stream
 from bireme.nn.generation.cache import cache_write
-from bireme.nn.generation.sampling import next_token
+from bireme.nn.generation.sampling import _filtered, next_token
 
 SMALL = SIZES["tiny"]
 
@@ -175,6 +177,32 @@ def test_distribution(tier):
     sharp = probabilities**2 / (probabilities**2).sum()
     np.testing.assert_allclose(drawn(scores, 20000, temperature=0.5), sharp, atol=0.015)
     assert drawn(scores, 10, strategy="greedy").tolist() == [1, 0, 0, 0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 12), st.integers(0, 14), st.floats(0.01, 1.0))
+def test_what_is_kept(seed, size, top_k, top_p):
+    scores = np.random.default_rng(seed).normal(size=(1, size)).astype("float32") * 3
+    order = np.argsort(-scores[0])
+    chosen = order[: top_k or size]
+    weights = np.exp(scores[0, chosen].astype("float64"))
+    weights /= weights.sum()
+    reached = np.cumsum(weights) - weights
+    sure = set(chosen[(reached < top_p - 1e-5) | (np.arange(len(chosen)) == 0)])
+    perhaps = set(chosen[(reached < top_p + 1e-5) | (np.arange(len(chosen)) == 0)])
+    found = set(np.flatnonzero(np.isfinite(_filtered(np, scores, top_k, np.float32(top_p))[0])))
+    assert sure <= found <= perhaps
+
+
+def test_autocast_is_heeded():
+    model = build(paddle, SMALL)
+    generate(model, prompt(4), 2, cache_length=SMALL.length)
+    with (
+        paddle.amp.auto_cast(level="O1", dtype="bfloat16"),
+        paddle.profiler.count_compiles() as compiled,
+    ):
+        generate(model, prompt(4), 2, cache_length=SMALL.length)
+    assert compiled[0] == 2
 
 
 def test_tiers_draw_the_same(both_tiers):

@@ -16,7 +16,7 @@ import numpy as np
 
 import bireme as paddle
 from bireme.core import dtype as dt
-from bireme.core import place, random
+from bireme.core import place, random, trace
 from bireme.core.aval import Aval, aval
 from bireme.core.direct import DirectProgram
 from bireme.core.errors import InvalidArgument
@@ -41,6 +41,7 @@ class _Shape:
     ends: int
     training: bool
     device: Any
+    autocast: Any
 
 
 class _Programs:
@@ -182,8 +183,9 @@ class _Run:
             )
         training = bool(getattr(model, "training", False))
         shape = _Shape(
-            batch, bucket, length, strategy, max(len(ends), 1), training, place.default_place()
-        )
+            batch, bucket, length, strategy, max(len(ends), 1), training, place.default_place(),
+            trace.state.trace.amp,
+        )  # fmt: skip
         first, again = _programs(model).of(model, shape)
         key, offset = random.default_generator.draw() if seed is None else (seed, 0)
         put = again.executable.put
