@@ -50,6 +50,7 @@ clients: .venv/.dev
 	.venv/bin/python -m pytest -n 0 -s -m "slow or not slow" tests/clients
 
 parity: .venv/.dev
+	.venv/bin/python -m tests.parity
 	.venv/bin/python -m pytest -n $(JOBS) tests/parity
 
 fuzz: .venv/.dev

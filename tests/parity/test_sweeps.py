@@ -1,0 +1,50 @@
+"""Variants of the rows against the wheel: a few in every run, all of them with `make parity`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bireme.core import config
+from tests.parity import sweeps
+
+VARIANTS = list(sweeps.variants())
+PER_TEST = 500
+PARTS = range(0, len(VARIANTS), PER_TEST)
+
+
+@pytest.fixture(autouse=True)
+def cold_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "compile_mode", "never")
+
+
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(at=st.integers(0, len(VARIANTS) - 1))
+def test_a_few(at: int, paddle: Any) -> None:
+    sweeps.check(*VARIANTS[at], paddle)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of numbers that leave their range
+@pytest.mark.parametrize("start", PARTS)
+def test_all(start: int, paddle: Any) -> None:
+    failures = []
+    for case, change in VARIANTS[start : start + PER_TEST]:
+        try:
+            sweeps.check(case, change, paddle)
+        except Exception as e:
+            failures.append(f"{change}: {case.id}: {type(e).__name__}: {str(e)[:120]}")
+    assert not failures, "\n".join(failures)
+
+
+def test_the_list_of_differences_names_rows() -> None:
+    there = {(sweeps.called(c), change) for c in sweeps.rows() for change in sweeps.CHANGES}
+    stale = sorted(set(sweeps.KNOWN) - there)
+    assert not stale, f"{stale} are no rows"
