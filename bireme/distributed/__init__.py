@@ -39,7 +39,11 @@ from bireme.distributed.checkpoint import (
     save_state_dict,
     shard_weight,
 )
-from bireme.distributed.collective import new_group
+from bireme.distributed.collective import (
+    new_group,
+    restart_process_group,
+    shutdown_process_group,
+)
 from bireme.distributed.communication import (
     P2POp,
     ReduceOp,
@@ -173,6 +177,7 @@ __all__ = [
     "reduce",
     "reduce_scatter",
     "reshard",
+    "restart_process_group",
     "rpc",
     "save_state_dict",
     "scatter",
@@ -187,6 +192,7 @@ __all__ = [
     "shard_tensor",
     "shard_weight",
     "sharding",
+    "shutdown_process_group",
     "spawn",
     "stream",
     "to_distributed",

@@ -7,7 +7,13 @@ from typing import Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.distributed.communication import group as groups
-from bireme.distributed.communication.group import Group, _get_global_group, get_group
+from bireme.distributed.communication.group import (
+    Group,
+    _get_global_group,
+    get_group,
+    restart_process_group,
+    shutdown_process_group,
+)
 from bireme.distributed.environment import is_available
 
 _DEFAULT_TIMEOUT = datetime.timedelta(seconds=1800)
@@ -39,4 +45,12 @@ def new_group(
     return groups.make_group(ranks, timeout.total_seconds())
 
 
-__all__ = ["Group", "_get_global_group", "get_group", "is_available", "new_group"]
+__all__ = [
+    "Group",
+    "_get_global_group",
+    "get_group",
+    "is_available",
+    "new_group",
+    "restart_process_group",
+    "shutdown_process_group",
+]

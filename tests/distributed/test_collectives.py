@@ -44,6 +44,18 @@ def test_a_job_of_one(alone) -> None:
     np.testing.assert_array_equal(out[0].numpy(), [1.0, 2.0])
 
 
+def test_a_group_that_is_shut_down(alone) -> None:
+    group = dist.new_group([0])
+    x = paddle.to_tensor([1.0])
+    dist.shutdown_process_group()
+    with pytest.raises(DistributedError, match="shut down"):
+        dist.all_reduce(x, group=group)
+    dist.all_reduce(x)  # the group of all is never shut down unless it is named
+    dist.restart_process_group(group)
+    dist.all_reduce(x, group=group)
+    assert x.item() == 1.0
+
+
 def test_before_init_there_is_no_group() -> None:
     assert not dist.is_initialized()
     with pytest.raises(DistributedError, match="init_parallel_env"):

@@ -10,7 +10,7 @@ import numpy as np
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.distributed.communication import stream
-from bireme.distributed.communication.group import Group, get_global_group
+from bireme.distributed.communication.group import Group, get_global_group, members
 from bireme.distributed.communication.programs import ReduceOp, exchange
 from bireme.distributed.communication.stream import Task
 from bireme.distributed.job import DistributedError
@@ -153,8 +153,9 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
 
 def barrier(group: Group | None = None) -> None:
     """Return when all ranks of the group have called it."""
-    chosen = get_global_group() if group is None else group
-    if chosen.rank >= 0:
+    outside = group is not None and group.rank < 0  # no warning here, as in Paddle
+    chosen = None if outside else members(group, "barrier")
+    if chosen is not None:
         (done,) = exchange("all_reduce", chosen, [np.ones(1, np.int32)], ReduceOp.SUM)
         np.asarray(done)
 

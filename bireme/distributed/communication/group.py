@@ -33,6 +33,7 @@ class Group:
         self._pg = pg
         self._name = name
         self.timeout: float | None = None  # seconds that a receive waits
+        self.is_shut_down = False
 
     @property
     def rank(self) -> int:
@@ -159,9 +160,25 @@ def get_backend(group: Group | None = None) -> str:
     return chosen.backend
 
 
+def shutdown_process_group(group: Group | None = None) -> None:
+    """Close a group until it is restarted; without one, all but the group of all processes."""
+    for chosen in [g for g in _groups.values() if g.id != _GLOBAL] if group is None else [group]:
+        chosen.is_shut_down = True
+
+
+def restart_process_group(group: Group | None = None) -> None:
+    """Open a group again that was shut down; without one, all of them."""
+    for chosen in list(_groups.values()) if group is None else [group]:
+        chosen.is_shut_down = False
+
+
 def members(group: Group | None, what: str) -> Group | None:
     """The group of an exchange; None, with a warning, where this process has no part in it."""
     chosen = get_global_group() if group is None else group
+    if chosen.is_shut_down:
+        raise DistributedError(
+            f"[{what}] group {chosen.name} was shut down; open it with restart_process_group(group)"
+        )
     if chosen.rank >= 0:
         return chosen
     warnings.warn(
@@ -191,4 +208,6 @@ __all__ = [
     "get_backend",
     "get_group",
     "is_initialized",
+    "restart_process_group",
+    "shutdown_process_group",
 ]
