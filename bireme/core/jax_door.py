@@ -77,6 +77,7 @@ def join_job(
         cluster_detection_method="deactivate",
         initialization_timeout=patience,
         coordinator_bind_address=bind,
+        shutdown_timeout_seconds=24 * 3600,  # one process may have much more to do than others
     )
 
 
