@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from bireme.kernels import cpu_heap
+
 MODULES = (
     "cpu_conv", "cpu_norm", "cpu_pooling", "cpu_rnn",
     "gpu_attention", "gpu_matmul", "gpu_norm", "gpu_pooling",
@@ -12,5 +14,6 @@ MODULES = (
 
 def install() -> None:
     """Register every kernel of this package; called once, before the first compilation."""
+    cpu_heap.apply()
     for name in MODULES:
         import_module(f"bireme.kernels.{name}")

@@ -18,8 +18,8 @@ from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
 
-_CHANNELS_LAST = (0, 2, 3, 1)
-_AS_IS = (0, 1, 2, 3)
+# In which order memory holds the dimensions of what the handlers take and give.
+_LAYOUTS = {"image": (0, 2, 3, 1), "other": (0, 2, 3, 1), "weight": (0, 1, 2, 3)}
 
 
 def _accepts(call: Call) -> bool:
@@ -35,10 +35,6 @@ def _accepts(call: Call) -> bool:
     )
 
 
-def _grad_accepts(call: Call) -> bool:
-    return _accepts(call.attrs["forward"])
-
-
 def _family(call: Call) -> str:
     """The handlers' name: one kernel per channel has its own, everything else is grouped."""
     weight, groups = call.types[1], call.attrs["groups"]
@@ -46,20 +42,25 @@ def _family(call: Call) -> str:
     return "bireme_depthwise" if depthwise else "bireme_conv"
 
 
-def _call(name: str, shape: tuple[int, ...], a: Any, b: Any, layouts: Any, attrs: Any) -> Any:
+def _call(call: Call, which: str, operands: dict[str, Any], results: dict[str, Any]) -> Any:
+    """Run a handler: arrays by the letter of what they are, shapes of the results likewise."""
     jax = jax_door.jax()
+    attrs = call.attrs
     (top, _), (left, _) = attrs["pads"]
     numbers = {
         "stride_h": attrs["stride"][0], "stride_w": attrs["stride"][1], "top": top, "left": left,
         "dil_h": attrs["dilation"][0], "dil_w": attrs["dilation"][1],
     }  # fmt: skip
+    structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in results.values()]
     run = jax.ffi.ffi_call(
-        name,
-        jax.ShapeDtypeStruct(shape, np.float32),
-        input_layouts=layouts[:2],
-        output_layouts=layouts[2],
+        f"{_family(call)}_{which}",
+        structs if len(structs) > 1 else structs[0],
+        input_layouts=[_LAYOUTS[name] for name in operands],
+        output_layouts=[_LAYOUTS[name] for name in results]
+        if len(results) > 1
+        else _LAYOUTS[next(iter(results))],
     )
-    return run(a, b, **{k: np.int64(v) for k, v in numbers.items()})
+    return run(*operands.values(), **{k: np.int64(v) for k, v in numbers.items()})
 
 
 def _first(x: Any, last: bool) -> Any:
@@ -76,24 +77,27 @@ def _shape(t: Any, last: bool) -> tuple[int, ...]:
     return (n, rest[-1], *rest[:-1]) if last else t.shape
 
 
-# The three handlers. `call` is the forward one: of `conv`, or of `conv_transpose`, whose result is
-# what a convolution has as its input.
+# What the handlers compute. `call` is the forward one: of `conv`, or of `conv_transpose`, whose
+# result is what a convolution has as its input.
 
 
 def _products(call: Call, x: Any, weight: Any, shape: tuple[int, ...]) -> Any:
-    layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-    return _call(f"{_family(call)}_forward", shape, x, weight, layouts, call.attrs)
+    return _call(call, "forward", {"image": x, "weight": weight}, {"image": shape})
 
 
 def _spread(call: Call, grad: Any, weight: Any, shape: tuple[int, ...]) -> Any:
-    layouts = (_CHANNELS_LAST, _AS_IS, _CHANNELS_LAST)
-    return _call(f"{_family(call)}_input_grad", shape, grad, weight, layouts, call.attrs)
+    return _call(call, "input_grad", {"image": grad, "weight": weight}, {"image": shape})
 
 
 def _weight_grad(call: Call, x: Any, grad: Any) -> Any:
-    layouts = (_CHANNELS_LAST, _CHANNELS_LAST, _AS_IS)
     shape = _shape(call.types[1], False)
-    return _call(f"{_family(call)}_weight_grad", shape, x, grad, layouts, call.attrs)
+    return _call(call, "weight_grad", {"image": x, "other": grad}, {"weight": shape})
+
+
+def _both_grads(call: Call, x: Any, grad: Any, weight: Any) -> Any:
+    """In one handler, so that nobody reads the weight after its gradient is there."""
+    shapes = {"image": x.shape, "weight": weight.shape}
+    return _call(call, "grads", {"image": x, "other": grad, "weight": weight}, shapes)
 
 
 def _forward_kernel(op: str, body: Any) -> None:
@@ -108,33 +112,52 @@ def _forward_kernel(op: str, body: Any) -> None:
         return _back(out, last)
 
 
-def _grad_kernel(op: str, transposed: bool) -> None:
-    @kernel(
+_forward_kernel("conv", _products)
+_forward_kernel("conv_transpose", _spread)
+
+
+def _grad_kernel(op: str) -> Any:
+    return kernel(
         f"{op}_grad",
         name="native_conv",
         platform="cpu",
-        accepts=_grad_accepts,
+        accepts=lambda call: _accepts(call.attrs["forward"]),
         ready=native.available,
     )
-    def _(call: Call, grad: Any, x: Any, weight: Any) -> Any:
-        forward: Call = call.attrs["forward"]
-        last = forward.attrs["last"]
-        grad = _first(grad, last)
-        results = []
-        for which in call.attrs["needs"]:
-            if which == 0:
-                body = _products if transposed else _spread
-                found = body(forward, grad, weight, _shape(forward.types[0], last))
-                results.append(_back(found, last))
-            elif which == 1:
-                pair = (grad, _first(x, last)) if transposed else (_first(x, last), grad)
-                results.append(_weight_grad(forward, *pair))
-            else:
-                results.append(grad.sum((0, 2, 3)))
-        return tuple(results)
 
 
-_forward_kernel("conv", _products)
-_forward_kernel("conv_transpose", _spread)
-_grad_kernel("conv", transposed=False)
-_grad_kernel("conv_transpose", transposed=True)
+@_grad_kernel("conv")
+def _conv_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
+    forward, needs = call.attrs["forward"], call.attrs["needs"]
+    last = forward.attrs["last"]
+    grad, x = _first(grad, last), None if x is None else _first(x, last)
+    found: dict[int, Any] = {}
+    if 0 in needs and 1 in needs:
+        found[0], found[1] = _both_grads(forward, x, grad, weight)
+    elif 0 in needs:
+        found[0] = _spread(forward, grad, weight, _shape(forward.types[0], last))
+    elif 1 in needs:
+        found[1] = _weight_grad(forward, x, grad)
+    return _in_order(found, needs, grad, last)
+
+
+@_grad_kernel("conv_transpose")
+def _conv_transpose_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
+    forward, needs = call.attrs["forward"], call.attrs["needs"]
+    last = forward.attrs["last"]
+    grad, x = _first(grad, last), _first(x, last)
+    found: dict[int, Any] = {}
+    if 0 in needs:
+        found[0] = _products(forward, grad, weight, x.shape)
+    if 1 in needs:
+        found[1] = _weight_grad(forward, grad, x)
+    return _in_order(found, needs, grad, last)
+
+
+def _in_order(found: dict[int, Any], needs: Any, grad: Any, last: bool) -> tuple[Any, ...]:
+    """The gradients that are needed, in the forward call's layout, the bias' among them."""
+    if 0 in found:
+        found[0] = _back(found[0], last)
+    if 2 in needs:
+        found[2] = grad.sum((0, 2, 3))
+    return tuple(found[i] for i in needs)

@@ -39,7 +39,7 @@ def _convolve(n, groups, ci, co, h, w, kernel, stride, pads, dilation, last):
 pair = st.tuples
 
 
-@many(40)
+@many(16)
 @given(
     st.integers(1, 3), st.integers(1, 70), st.integers(1, 22), st.integers(1, 22),
     pair(st.integers(1, 7), st.integers(1, 7)), pair(st.integers(1, 3), st.integers(1, 3)),
@@ -52,7 +52,7 @@ def test_depthwise_convolution(n, channels, h, w, kernel, stride, pads, dilation
     _convolve(n, channels, 1, 1, h, w, kernel, stride, pads, dilation, last)
 
 
-@many(25)
+@many(10)
 @given(
     st.integers(1, 2), st.integers(2, 5), st.integers(1, 20), st.integers(1, 35),
     st.integers(1, 9), st.integers(1, 9), pair(st.integers(1, 3), st.integers(1, 3)),
@@ -64,7 +64,7 @@ def test_grouped_convolution(n, groups, ci, co, h, w, kernel, stride, pads, dila
     _convolve(n, groups, ci, co, h, w, kernel, stride, pads, dilation, last)
 
 
-@many(12)
+@many(6)
 @given(
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 20), st.integers(1, 35),
     pair(st.integers(1, 7), st.integers(1, 7)), pair(st.integers(2, 4), st.integers(2, 4)),
@@ -90,7 +90,7 @@ def test_transposed_convolution(n, groups, ci, co, space, kernel, stride, pad, m
     assert_kernel_equals_plain("native_conv", run, arrays)
 
 
-@many(15)
+@many(8)
 @given(
     st.integers(1, 5), st.integers(1, 70), st.integers(1, 12), st.integers(1, 12), st.booleans(),
     st.booleans(), st.sampled_from([0.0, 300.0]),
@@ -130,7 +130,7 @@ def test_batch_norm_of_rows():
     assert_kernel_equals_plain("native_batch_norm", run, arrays)
 
 
-@many(20)
+@many(10)
 @given(
     st.integers(1, 3), st.integers(1, 40), st.integers(4, 14), st.integers(4, 14),
     pair(st.integers(1, 4), st.integers(1, 4)), pair(st.integers(1, 3), st.integers(1, 3)),

@@ -457,5 +457,6 @@ ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Bu
 BIREME_CONV_HANDLER(bireme_conv_forward, Forward);
 BIREME_CONV_HANDLER(bireme_conv_input_grad, InputGradient);
 BIREME_CONV_HANDLER(bireme_conv_weight_grad, WeightGradient);
+BIREME_CONV_GRADS_HANDLER(bireme_conv_grads, InputGradient, WeightGradient);
 
 }  // namespace bireme

@@ -265,5 +265,6 @@ ffi::Error WeightGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Bu
 BIREME_CONV_HANDLER(bireme_depthwise_forward, Forward);
 BIREME_CONV_HANDLER(bireme_depthwise_input_grad, InputGradient);
 BIREME_CONV_HANDLER(bireme_depthwise_weight_grad, WeightGradient);
+BIREME_CONV_GRADS_HANDLER(bireme_depthwise_grads, InputGradient, WeightGradient);
 
 }  // namespace bireme
