@@ -21,3 +21,13 @@ def test_backward_draws_what_it_walks(tmp_path: pathlib.Path) -> None:
     assert "float32[2]" in text
     assert text.count("multiply_grad") == 1
     assert x.grad is not None
+
+
+def test_grad_and_the_method_draw_too(tmp_path: pathlib.Path) -> None:
+    x = paddle.ones([2])
+    x.stop_gradient = False
+    paddle.grad((x * x).sum(), x, dump_backward_graph_path=str(tmp_path / "grad"))
+    (x * x).sum().backward(dump_backward_graph_path=str(tmp_path / "method"))
+    for folder in ("grad", "method"):
+        (file,) = (tmp_path / folder).iterdir()
+        assert "multiply_grad" in file.read_text()
