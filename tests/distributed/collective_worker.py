@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
+import pytest
 
 import bireme as paddle
 from bireme import distributed as dist
@@ -217,11 +219,24 @@ def mistakes() -> None:
         (lambda: dist.stream.all_reduce(paddle.ones([2]), sync_op=False, use_calc_stream=True),
          RuntimeError),
     ):  # fmt: skip
-        try:
+        with pytest.raises(error):
             wrong()
-        except error:
-            continue
-        raise AssertionError(f"no {error.__name__}")
+
+
+def checked() -> None:
+    """With BIREME_CHECK_COLLECTIVES ranks that disagree are told so, instead of aborting."""
+    os.environ["BIREME_CHECK_COLLECTIVES"] = "1"
+    with pytest.raises(RuntimeError, match="all_reduce") as caught:
+        if me == 2:
+            dist.broadcast(paddle.ones([3]), src=0)
+        else:
+            dist.all_reduce(paddle.ones([2]))
+    assert "process 1: all_reduce(float32[2], 0)" in str(caught.value)
+    assert "process 2: broadcast(float32[3], 0)" in str(caught.value)
+    x = held()
+    dist.all_reduce(x)
+    same(x, everyone().sum(0))
+    del os.environ["BIREME_CHECK_COLLECTIVES"]
 
 
 def recorded() -> None:
@@ -241,7 +256,7 @@ def recorded() -> None:
 assert dist.is_initialized()
 assert dist.get_backend() == "GLOO"
 assert world.ranks == list(range(n))
-for part in (reductions, moves, scatters, groups, messages, objects, mistakes, recorded):
+for part in (reductions, moves, scatters, groups, messages, objects, mistakes, checked, recorded):
     part()
 dist.barrier()
 dist.wait(paddle.ones([2]))

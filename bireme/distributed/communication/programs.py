@@ -7,6 +7,7 @@ only the order of their exchanges has to agree.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from bireme.core import jax_door
-from bireme.distributed import job
+from bireme.distributed import job, wire
 from bireme.distributed.communication.group import Group
-from bireme.distributed.job import PartnerLost
+from bireme.distributed.job import DistributedError, PartnerLost
 
 _AXIS = "ranks"
 
@@ -48,6 +49,8 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
         )
         for a in given
     ]
+    if os.environ.get("BIREME_CHECK_COLLECTIVES") == "1":
+        _compare(what, group, given, options)
     try:
         outs = _program(what, ranks, options)(*whole)
         results = [o.addressable_data(0) for o in outs]
@@ -63,6 +66,23 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
             f"the same shape and dtype? {str(e)[:500]}"
         ) from e
     return results
+
+
+def _compare(what: str, group: Group, given: Sequence[Any], options: tuple[Any, ...]) -> None:
+    """Ask all ranks what they are about to do: if it is not the same, Gloo and NCCL abort or hang.
+    Costs a message from each rank to each, so it is for debugging."""
+    shown = ", ".join(f"{a.dtype}{list(a.shape)}" for a in given)
+    mine = f"{what}({shown}{', ' if options else ''}{', '.join(map(str, options))})"
+    post, box = wire.post(what), b"check %d" % group.id
+    for rank in group.ranks:
+        post.send(rank, box, mine.encode())
+    said = {r: post.receive(r, box, group.timeout).decode() for r in group.ranks}
+    if len(set(said.values())) > 1:
+        lines = "".join([f"\n  process {r}: {text}" for r, text in said.items()])
+        raise DistributedError(
+            f"[{what}] all processes of a group must call the same collectives in the same order, "
+            f"with the same types. They called:{lines}"
+        )
 
 
 @lru_cache(maxsize=256)
