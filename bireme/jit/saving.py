@@ -41,7 +41,7 @@ def load(path: str, **configs: Any) -> Any:
     `params_filename` name them where they lie in a folder under other names.
     """
     from bireme.convert.paddle.model import read_as_layer
-    from bireme.jit.translated_layer import TranslatedLayer
+    from bireme.jit.translated_layer import from_artifact
 
     names = configs.pop("model_filename", None), configs.pop("params_filename", None)
     if configs:
@@ -53,7 +53,7 @@ def load(path: str, **configs: Any) -> Any:
     )
     if foreign is not None:
         return foreign
-    return TranslatedLayer(artifacts.read(_checked_path(path)))
+    return from_artifact(artifacts.read(_checked_path(path)))
 
 
 def resolve(layer: Any, input_spec: Sequence[Any] | None) -> tuple[Any, Any, list[Any]]:

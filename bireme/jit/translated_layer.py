@@ -35,20 +35,28 @@ def place(layer: Layer, name: str, tensor: Tensor) -> None:
         layer.register_buffer(last, tensor)
 
 
+def from_artifact(artifact: Artifact) -> TranslatedLayer:
+    """The layer that a saved model holds."""
+    state: dict[str, Tensor] = {}
+    for name, array in artifact.state.items():
+        made: Tensor = constant(array)
+        if name in artifact.trainable:
+            made = Parameter(made._value, artifact.trainable[name], name)
+        state[name] = made
+    return TranslatedLayer(artifact.programs, state)
+
+
 class TranslatedLayer(Layer):
     """A saved model. It infers, and where its training graph was saved, trains further."""
 
-    def __init__(self, artifact: Artifact):
+    def __init__(self, programs: dict[str, Program], persistable_vars: dict[str, Tensor]):
+        """From the graphs by mode ("eval", "train") and the state by name; see `jit.load`."""
         super().__init__()
-        self._programs = artifact.programs
+        self._programs = programs
         self._calls: dict[Any, CapturedCall] = {}
-        self._state: dict[str, Tensor] = {}
-        for name, array in artifact.state.items():
-            made: Tensor = constant(array)
-            if name in artifact.trainable:
-                made = Parameter(made._value, artifact.trainable[name], name)
-            self._state[name] = made
-            place(self, name, made)
+        self._state = persistable_vars
+        for name, tensor in persistable_vars.items():
+            place(self, name, tensor)
         self.eval()
 
     @property

@@ -25,15 +25,15 @@ ENTRY = re.compile(r"^- (signature of )?((?:`[\w.]+`,? ?)+): \S")
 # Every name of these is here or listed.
 COMPLETE = (
     "paddle", "amp", "amp.debugging", "autograd", "device", "device.cuda", "device.custom_device",
-    "fft", "io", "jit", "linalg", "metric", "nn", "nn.functional", "nn.initializer", "nn.utils",
-    "optimizer", "optimizer.lr", "profiler", "regularizer", "signal", "utils", "utils.dlpack",
-    "utils.unique_name",
+    "fft", "incubate", "incubate.autotune", "incubate.nn", "incubate.nn.functional", "inference",
+    "io", "jit", "linalg", "metric", "nn", "nn.functional", "nn.initializer", "nn.utils",
+    "optimizer", "optimizer.lr", "profiler", "regularizer", "signal", "static", "static.nn",
+    "utils", "utils.dlpack", "utils.unique_name",
 )  # fmt: skip
 # Names are compared here too, as far as they exist.
 PARTIAL = (
     "audio", "audio.functional", "audio.features", "callbacks", "distribution", "geometric", "hub",
-    "incubate", "incubate.nn", "incubate.nn.functional", "onnx", "quantization", "sparse",
-    "sparse.nn", "sparse.nn.functional", "static", "static.nn", "text", "vision",
+    "onnx", "quantization", "sparse", "sparse.nn", "sparse.nn.functional", "text", "vision",
     "vision.datasets", "vision.models", "vision.ops", "vision.transforms",
 )  # fmt: skip
 CLASSES = ("Tensor", "nn.Layer", "optimizer.Optimizer", "Model")
