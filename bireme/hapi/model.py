@@ -442,6 +442,7 @@ def _parallel(network: Layer) -> Any:
         return network
     import bireme
 
+    bireme.distributed.init_parallel_env()
     return bireme.DataParallel(network)  # pyright: ignore[reportAttributeAccessIssue]
 
 
