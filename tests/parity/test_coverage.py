@@ -57,7 +57,6 @@ NOT_IN_THE_TABLE: dict[str, str] = {
         ("ragged_gru", "ragged_lstm", "ragged_max", "ragged_rows", "ragged_sum", "ragged_viterbi"),
         LOD,
     ),
-    "ones_like": "where every backward pass starts",
 }
 
 
