@@ -58,6 +58,8 @@ class _Alias(ModuleType):
         target = _own(self)["_target"]
         if name == "__all__":
             return public_names(target)
+        if name == self.__name__:  # Paddle is a name in itself, and programs import it from there
+            return self
         try:
             found = getattr(target, name)
         except AttributeError:

@@ -138,7 +138,7 @@ def pplcnet() -> Net:
     return Net(_backbones().PPLCNet_x0_25(class_num=10), images(2, 3, 64, 64))
 
 
-@case("paddleclas", tolerance=1e-3)
+@case("paddleclas")
 def resnet18() -> Net:
     return Net(_backbones().ResNet18(class_num=10), images(8, 3, 64, 64))
 
@@ -235,7 +235,7 @@ def pp_liteseg() -> Net:
 # --- paddlex ------------------------------------------------------------------------------
 
 
-@case("paddlex")
+@case("paddlex", dtype="float64")
 def ppocr_v5_det() -> Net:
     from paddlex.inference.models.text_detection import modeling
 

@@ -100,7 +100,7 @@ CLIENTS = {
         {"paddlespeech": {}},
         "librosa soundfile yacs loguru kaldiio resampy typeguard yaml webdataset paddleaudio "
         "sentencepiece g2p_en jieba editdistance textgrid timer colorlog pathos inflect jsonlines "
-        "h5py braceexpand pypinyin requests ffmpeg ffmpy flatten_dict",
+        "h5py braceexpand pypinyin requests ffmpeg ffmpy flatten_dict visualdl",
     ),
     "paddlesci": Package(
         "paddlesci==1.4.0",
