@@ -18,7 +18,7 @@ from bireme.core import dtype as dt
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
 from bireme.core.keywords import accept
 from bireme.core.op import OPS, TENSOR_TYPES, Op, invoke
-from bireme.core.place import Place, as_place, place_of
+from bireme.core.place import Place, as_place, keep_on_host, place_of
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value
 from bireme.ops import inplace, joining, manipulation, rearrange, sparse_math, sparse_tensor
@@ -169,9 +169,13 @@ def _moved(x: Tensor, place: Place) -> Tensor:
     """`x` on another device; the gradient comes straight back."""
     if place_of(x._array()) == place:
         return x
-    from bireme.core import jax_door
+    if place.is_cpu_place():
+        buffer = np.asarray(x._array()).view()  # an array of its own: the mark is for it alone
+        keep_on_host(buffer)
+    else:
+        from bireme.core import jax_door
 
-    buffer = jax_door.jax().device_put(x._array(), place.device())
+        buffer = jax_door.jax().device_put(x._array(), place.device())
     return Tensor(Value(x._value.aval, None, 0, buffer), x._node)
 
 

@@ -32,6 +32,15 @@ def test_what_was_asked_for_on_the_host_stays_there(accelerator: place.Place) ->
     assert key not in place._kept_on_host
 
 
+def test_cpu_gives_a_tensor_in_host_memory(accelerator: place.Place) -> None:
+    here = paddle.to_tensor([1.0, 2.0])
+    moved = here.cpu()
+    assert moved.place.is_cpu_place()
+    assert here.place == accelerator
+    assert moved.cpu() is moved
+    np.testing.assert_array_equal(moved.numpy(), [1.0, 2.0])
+
+
 def test_on_a_machine_without_one() -> None:
     assert paddle.ones([1]).place.is_cpu_place()
     assert (paddle.ones([3]) + 1).place.is_cpu_place()
