@@ -17,8 +17,8 @@ from bireme.core.aval import Aval
 from bireme.core.capture import Captured, GradEffect, capture
 from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import CaptureError, InvalidArgument, ShapeMismatch
-from bireme.core.tensor import Tensor
-from bireme.core.trace import Value, record, state
+from bireme.core.tensor import Parameter, Tensor
+from bireme.core.trace import Value, record, seal, state
 from bireme.jit.convert import converted_layers
 from bireme.jit.runtime import call as rewritten
 from bireme.jit.signature import LayerState, argument_names, fits, layers_of, spec_types
@@ -292,6 +292,8 @@ class CapturedCall:
         self.outer = captured.outer
         self.outer_needs = captured.needs[len(captured.needs) - len(captured.outer) :]
         self.outer_types = [t._value.aval for t in captured.outer]
+        # Parameters get new contents: the call is a training step, and a trace ends with it.
+        self.ends_step = any(isinstance(w.target, Parameter) for w in captured.writes)
 
     def is_current(self) -> bool:
         """Whether the captured tensors still have the types and need the gradients they had."""
@@ -355,6 +357,8 @@ class CapturedCall:
             Tensor(outs[i], Output(node, i) if tracked and node is not None else None)
             for i, tracked in enumerate(captured.tracked)
         ]
+        if self.ends_step:
+            seal()
         return tree.unflatten(captured.structure, results)
 
     @staticmethod

@@ -10,6 +10,7 @@ import pytest
 import bireme as paddle
 from bireme import jit, nn
 from bireme.core import stats
+from bireme.core import trace as tracing
 from bireme.core.errors import CaptureError
 from bireme.nn import functional as F
 from bireme.static import InputSpec
@@ -337,3 +338,26 @@ def test_decorated_method_and_switch() -> None:
         assert len(seen) == 3
     finally:
         jit.enable_to_static(True)
+
+
+def test_a_captured_step_ends_the_trace() -> None:
+    """Steps whose losses nobody reads are not piled up into ever longer programs."""
+    net = paddle.nn.Linear(4, 3)
+    optimizer = paddle.optimizer.SGD(0.1, parameters=net.parameters())
+
+    @paddle.jit.to_static
+    def step(x):
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        return loss
+
+    x = paddle.ones([2, 4])
+    for _ in range(3):
+        float(step(x))
+    before = len(tracing.state.trace.values)
+    for _ in range(5):
+        loss = step(x)
+    assert len(tracing.state.trace.values) <= before
+    assert float(loss) > 0
