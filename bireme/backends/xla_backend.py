@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bireme.backends.base import Backend, Executable
 from bireme.core import jax_door, kernels, place, sharding
 from bireme.core.graph import Graph, Node
@@ -61,3 +63,26 @@ class XlaBackend(Backend):
             lowered = jitted.lower(*specs)
         compiled = lowered.compile()
         return XlaExecutable(compiled, device if everywhere is None else everywhere)
+
+    def compile_fixed(self, graph: Graph, fixed: dict[int, Any]) -> Executable:
+        """Compile for inference: the inputs in `fixed` and all numbers are built in, so that XLA
+        folds them. The executable is called with the other inputs, in order."""
+        jax = jax_door.jax()
+        jnp = jax.numpy
+        nodes = graph.needed()
+        floats, ints = np.zeros(graph.n_floats), np.zeros(graph.n_ints, np.int64)
+        for number, value in graph.numbers.items():
+            (floats if number.kind == "float" else ints)[number.index] = value
+        free = [i for i in range(len(graph.inputs)) if i not in fixed]
+
+        def program(*inputs: Any) -> list[Any]:
+            leaves = {**fixed, **dict(zip(free, inputs, strict=True))}
+            ordered = [leaves[i] for i in range(len(leaves))]
+            return graph.evaluate(ordered, floats, ints, lambda c, a: c.run(jnp, a), nodes)
+
+        types = [graph.inputs[i] for i in free]
+        specs = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in types]
+        device = place.default_place().device()
+        with jax.default_device(device), kernels.lowering_for(device.platform):
+            lowered = jax.jit(program, keep_unused=True).lower(*specs)
+        return XlaExecutable(lowered.compile(), device)

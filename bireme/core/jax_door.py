@@ -42,6 +42,15 @@ def jax() -> Any:
     return _jax
 
 
+def limit_cpu_threads(count: int) -> bool:
+    """Let XLA's CPU client have `count` threads. False if it was made already: its threads are
+    the process's, and stay."""
+    if importlib.import_module("jax._src.xla_bridge").backends_are_initialized():
+        return False
+    os.environ["PJRT_NPROC"] = str(count)  # read once, when the client is made
+    return True
+
+
 def is_loaded() -> bool:
     return _jax is not None
 

@@ -90,6 +90,7 @@ class Config:
         self._memory_pool_mb = 0
         self._precision = PrecisionType.Float32
         self._threads = 1
+        self._threads_chosen = False
         self._engine = "xla"
         self._ort_optimization = False
         self._cpu_kernels = True
@@ -214,12 +215,14 @@ class Config:
         return float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75"))
 
     def set_cpu_math_library_num_threads(self, cpu_math_library_num_threads: int) -> None:
-        """Threads of the onnxruntime and openvino engines; XLA's CPU threads are the process's."""
+        """Threads that compute on the CPU. XLA's are the process's: the first predictor that
+        names a number, before anything was compiled, decides."""
         if cpu_math_library_num_threads < 1:
             raise InvalidArgument(
                 f"at least one thread is needed. Received: {cpu_math_library_num_threads}"
             )
         self._threads = int(cpu_math_library_num_threads)
+        self._threads_chosen = True
 
     def cpu_math_library_num_threads(self) -> int:
         return self._threads
@@ -414,7 +417,7 @@ class Config:
             "engine": self._engine,
             "place": str(self._place),
             "precision": self._precision.name,
-            "threads (onnxruntime, openvino)": self._threads,
+            "CPU threads": self._threads if self._threads_chosen else f"{self._threads} (xla: all)",
             "hand-written CPU kernels": self._cpu_kernels,
             "passes": ", ".join(self._passes.all_passes()) if self.ir_optim() else "none",
             "compiled shapes kept": self._max_programs,

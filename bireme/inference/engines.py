@@ -21,6 +21,8 @@ from bireme.core.rewrite import specialize
 from bireme.inference.config import Config
 from bireme.inference.net import Prepared
 
+SMALL = 4096  # elements
+
 
 class EngineUnavailable(BiremeError, RuntimeError):
     """An engine that is not installed, or that cannot run this model."""
@@ -54,19 +56,21 @@ class XlaEngine(Engine):
         self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[Aval, ...], Any] = OrderedDict()
         jax = jax_door.jax()
+        if options._threads_chosen:
+            jax_door.limit_cpu_threads(options.cpu_math_library_num_threads())
         self._device = options._place.device()
-        self._weights = [jax.device_put(w, self._device) for w in prepared.weights]
-        graph = prepared.graph
-        floats, ints = np.zeros(graph.n_floats), np.zeros(graph.n_ints, np.int64)
-        for number, value in graph.numbers.items():
-            (floats if number.kind == "float" else ints)[number.index] = value
-        self._numbers = [jax.device_put(n, self._device) for n in (floats, ints)]
+        weights = dict(enumerate(prepared.weights, len(prepared.types)))
+        # Small ones are built into the programs, where XLA folds them; large ones are shared.
+        self._fixed = {i: w for i, w in weights.items() if w.size <= SMALL}
+        self._weights = [
+            jax.device_put(w, self._device) for i, w in weights.items() if i not in self._fixed
+        ]
         self.compiled = 0
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         program = self._program(tuple([aval_of(a) for a in arrays]))
         given = [program.put(a) for a in arrays]
-        outs = program.call(*self._numbers, *given, *self._weights)
+        outs = program.call(*given, *self._weights)
         return [np.asarray(o) for o in outs]
 
     def _program(self, types: tuple[Aval, ...]) -> Any:
@@ -87,7 +91,7 @@ class XlaEngine(Engine):
         plain = nullcontext() if self._options._cpu_kernels else kernels.disabled()
         with _COMPILING, _default_place(self._options._place), plain:
             self.compiled += 1
-            return get_backend("xla").compile(graph, graph.needed(), ())
+            return get_backend("xla").compile_fixed(graph, self._fixed)
 
     def shrink(self) -> None:
         with self._lock:
