@@ -246,7 +246,8 @@ def ppocr_v5_det() -> Net:
 # --- paddlespeech, paddlesci --------------------------------------------------------------
 
 
-@case("paddlespeech")
+# Its table of positions has sines of 5,000 radians: the last bit of exp() counts 5,000 times.
+@case("paddlespeech", tolerance=1e-3)
 def conformer() -> Net:
     from paddlespeech.t2s.modules.transformer.encoder import ConformerEncoder
 
