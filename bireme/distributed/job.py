@@ -108,6 +108,8 @@ def kind() -> str:
     """The kind of device that processes exchange data between."""
     if os.environ.get("PADDLE_DISTRI_BACKEND") == "gloo":
         return "cpu"
+    if "FLAGS_selected_gpus" in os.environ:
+        return "gpu"  # not asking JAX, which would first take memory on all of them
     return place.default_place().kind
 
 

@@ -289,10 +289,14 @@ def _tensor_box(group: int) -> bytes:
 
 
 def send_array(to: int, group: int, array: np.ndarray) -> Departure:
-    """Send an array: its type in words, then its bytes. Nothing of it is pickled."""
+    """Send an array to a process; it arrives in the group's mailbox there."""
+    return Departure(post("send").send(to, _tensor_box(group), packed(array)))
+
+
+def packed(array: np.ndarray) -> bytes:
+    """An array as its type in words, then its bytes. Nothing of it is pickled."""
     head = " ".join([dt.as_dtype(array.dtype).name, *map(str, array.shape)]).encode()
-    payload = b"".join((struct.pack("<H", len(head)), head, np.ascontiguousarray(array).tobytes()))
-    return Departure(post("send").send(to, _tensor_box(group), payload))
+    return b"".join((struct.pack("<H", len(head)), head, np.ascontiguousarray(array).tobytes()))
 
 
 def _unpacked(message: bytes) -> np.ndarray:
