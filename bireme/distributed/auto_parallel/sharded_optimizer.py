@@ -105,6 +105,7 @@ class ShardOptimizer:
 
     def _prepare(self, param: Any, stage: _Stage) -> None:
         layout = stage.whole(param)
+        axis_of(layout[0], stage._sharding_mesh_dim, type(stage).__name__)  # raises
         if stage.cuts_parameters and id(param) not in stage.keep_whole:
             layout = stage.cut(layout, param.shape)
         lay_out(param, *layout)
