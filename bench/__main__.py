@@ -1,10 +1,12 @@
-"""The command line: `python -m bench eager|cold|memory|record`."""
+"""The command line: `python -m bench eager|to_static|infer|cold|memory|record`."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import cold, eager, memory, peers, record
+from bench import cold, eager, infer, memory, peers, record, to_static
+from bench.infer_models import MODELS
+from bench.infer_worker import PEERS as ENGINES
 from bench.processes import pin_to_cores
 from bench.workloads import WORKLOADS
 
@@ -37,6 +39,18 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--rounds", type=int, default=7)
     sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a peer's turn")
 
+    sub = command("to_static", "captured training steps against hand-jitted JAX steps")
+    choice(sub, "--workloads", workloads, workloads)
+    sub.add_argument("--rounds", type=int, default=7)
+    sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a peer's turn")
+
+    sub = command("infer", "saved models in Bireme's predictor and in other engines")
+    choice(sub, "--models", list(MODELS), list(MODELS))
+    choice(sub, "--peers", list(ENGINES), list(ENGINES))
+    sub.add_argument("--batches", type=int, nargs="+", default=list(infer.BATCHES))
+    sub.add_argument("--rounds", type=int, default=7)
+    sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a peer's turn")
+
     sub = command("cold", "time to a first result, and a loop of ever new shapes")
     sub.add_argument("--runs", type=int, default=9)
 
@@ -56,7 +70,11 @@ def main() -> None:
     command = options.pop("command")
     if "peers" in options:
         options["names"] = options.pop("peers")
-    {"eager": eager, "cold": cold, "memory": memory, "record": record}[command].main(**options)
+    modules = {
+        "eager": eager, "to_static": to_static, "infer": infer, "cold": cold, "memory": memory,
+        "record": record,
+    }  # fmt: skip
+    modules[command].main(**options)
 
 
 if __name__ == "__main__":

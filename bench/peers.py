@@ -35,13 +35,14 @@ class Trainer(Protocol):
 # Peer -> (module that must be importable, factory "module:function", label in tables).
 _PEERS = {
     "bireme": ("bireme", "bench.paddle_models:bireme_trainer", "Bireme"),
+    "captured": ("bireme", "bench.to_static:captured_trainer", "Bireme to_static"),
     "jax": ("jax", "bench.jax_models:jax_trainer", "jitted JAX"),
     "paddle": ("paddle", "bench.paddle_models:paddle_trainer", "Paddle eager"),
     "torch": ("torch", "bench.torch_models:torch_trainer", "torch eager"),
     "torch_compile": ("torch", "bench.torch_models:compiled_trainer", "torch.compile"),
 }
 
-NAMES = tuple(_PEERS)
+NAMES = tuple(n for n in _PEERS if n != "captured")  # that one has a bench of its own
 
 
 def label(peer: str) -> str:

@@ -50,11 +50,14 @@ def pin_to_cores() -> None:
 class Peer:
     """One worker process; use as a context manager."""
 
+    worker = "bench.worker"
+
     def __init__(self, name: str, workload: str, **extra_environment: str):
         if not peers.installed(name):
             raise PeerError(f"{peers.module(name)} is not installed")
         self.name = name
         self.workload = workload
+        self.arguments: tuple[str, ...] = (name, workload)
         self.extra = extra_environment
 
     def __enter__(self) -> Peer:
@@ -63,7 +66,7 @@ class Peer:
         logs.mkdir(parents=True, exist_ok=True)
         self.log = (logs / f"{self.workload}-{self.name}.log").open("w")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.worker", self.name, self.workload],
+            [sys.executable, "-m", self.worker, *self.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

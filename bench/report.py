@@ -16,7 +16,7 @@ from bench.processes import ROOT, THREADS
 RESULTS = ROOT / ".bench"
 DOCS = ROOT / "docs" / "benchmarks.md"
 BUSY_LOAD = 0.5
-_PACKAGES = ("jax", "jaxlib", "paddlepaddle", "torch", "numpy")
+_PACKAGES = ("jax", "jaxlib", "paddlepaddle", "torch", "numpy", "onnxruntime", "openvino")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

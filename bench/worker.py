@@ -92,23 +92,24 @@ class Worker:
         return measure(self.trainer, count)
 
 
-def serve(peer: str, workload: str) -> None:
+def answer(make: Callable[[], Any]) -> None:
+    """Make a worker when the first command comes, and call its methods as they are asked for."""
     # Frameworks print to stdout when they please: give them stderr, keep the channel.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    worker: Worker | None = None
+    worker: Any = None
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         try:
             if worker is None:
-                worker = Worker(peer, workload)
+                worker = make()
             method: Callable[..., Any] = getattr(worker, name)
-            answer = {"result": method(*arguments)}
+            reply = {"result": method(*arguments)}
         except Exception as e:
             first_line = (str(e).strip() or "no message").splitlines()[0]
-            answer = {"error": f"{type(e).__name__}: {first_line[:300]}"}
-        channel.write(json.dumps(answer) + "\n")
+            reply = {"error": f"{type(e).__name__}: {first_line[:300]}"}
+        channel.write(json.dumps(reply) + "\n")
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    answer(lambda: Worker(*sys.argv[1:]))

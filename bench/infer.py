@@ -1,0 +1,147 @@
+"""`bench infer`: saved models in Bireme's predictor and in other inference engines."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from bench import report
+from bench.eager import PAUSE_SECONDS, Timing
+from bench.infer_models import MODELS
+from bench.infer_worker import OURS, PEERS
+from bench.processes import Peer, PeerError
+
+BATCHES = (1, 8)
+# Of the largest result: engines order sums differently, and nets have many layers.
+TOLERANCE = 2e-3
+
+
+class InferPeer(Peer):
+    worker = "bench.infer_worker"
+
+    def __init__(self, name: str, model: str, batch: int):
+        self.name, self.workload, self.extra = name, f"infer-{model}-{batch}", {}
+        self.arguments = (name, model, str(batch))
+
+
+def measure(
+    model: str, batch: int, names: list[str], rounds: int, turn_seconds: float
+) -> dict[str, Timing]:
+    """Time one model on each peer; a peer that fails or disagrees has a `problem` instead."""
+    timings = {name: Timing() for name in names}
+    results: dict[str, list[np.ndarray]] = {}
+    with ExitStack() as stack:
+        ready: dict[str, tuple[Peer, int]] = {}
+        for name in names:
+            try:
+                peer = stack.enter_context(InferPeer(name, model, batch))
+                with np.load(Path(peer.ask("check"))) as file:
+                    results[name] = [file[k] for k in file.files]
+                seconds = peer.ask("warm")
+                ready[name] = peer, max(2, round(turn_seconds / seconds))
+                print(f"  {model} x{batch} {name}: ready, about {seconds * 1e3:.2f} ms", flush=True)
+            except PeerError as e:
+                timings[name].problem = str(e)
+                print(f"  {model} x{batch} {name}: n/a, {e}", flush=True)
+        for name, problem in disagreements(results).items():
+            timings[name].problem = problem
+            ready.pop(name, None)
+            print(f"  {model} x{batch} {name}: {problem}", flush=True)
+        for _ in range(rounds):
+            for name, (peer, count) in ready.items():
+                time.sleep(PAUSE_SECONDS)
+                try:
+                    timings[name].ms.append(peer.ask("turn", count) * 1e3)
+                except PeerError as e:
+                    timings[name].problem = str(e)
+    return timings
+
+
+def disagreements(results: dict[str, list[np.ndarray]]) -> dict[str, str]:
+    """Peers whose first result is not the element-wise median of all peers' first results."""
+    shapes = [r[0].shape for r in results.values()]
+    if len(set(shapes)) > 1:
+        usual = max(shapes, key=shapes.count)
+        return {
+            n: f"a result of shape {r[0].shape} instead of {usual}"
+            for n, r in results.items()
+            if r[0].shape != usual
+        }
+    if len(results) < 2:
+        return {}
+    middle = np.median(np.stack([r[0] for r in results.values()]), axis=0)
+    scale = max(float(np.abs(middle).max()), 1e-6)
+    off = {n: float(np.abs(r[0] - middle).max()) / scale for n, r in results.items()}
+    return {
+        n: f"results are off by {d:.2g} of the largest"
+        for n, d in off.items()
+        if not d <= TOLERANCE
+    }
+
+
+def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
+    """Ratios of the minima (ours / theirs, below 1 is faster), then the times themselves."""
+    ours, others = [n for n in names if n in OURS], [n for n in names if n not in OURS]
+    lead = ours[0] if ours else None
+    ratio_rows, time_rows, notes = [], [], []
+    for row, timings in results.items():
+        mine = timings[lead].minimum if lead else None
+        ratios = [
+            f"{mine / theirs:.2f}" if mine and (theirs := timings[n].minimum) else "n/a"
+            for n in [*ours[1:], *others]
+        ]
+        ratio_rows.append([row, *ratios])
+        time_rows.append(
+            [
+                row,
+                *[
+                    f"{t.minimum:.2f} ({t.median:.2f})" if (t := timings[n]).minimum else "n/a"
+                    for n in names
+                ],
+            ]
+        )
+        notes += [
+            f"- {row}, {PEERS[n][1]}: n/a, {t.problem}" for n, t in timings.items() if t.problem
+        ]
+    labels = [PEERS[n][1] for n in names]
+    parts = []
+    if lead:
+        parts += [
+            f"{PEERS[lead][1]}'s time per run divided by the other's (below 1: it is faster):",
+            report.table(
+                ["model, batch", *[f"/ {PEERS[n][1]}" for n in [*ours[1:], *others]]], ratio_rows
+            ),
+        ]
+    parts += [
+        "Milliseconds per run, minimum (median) over the rounds:",
+        report.table(["model, batch", *labels], time_rows),
+        "\n".join(
+            f"- `{m}`: {MODELS[m].description}"
+            for m in dict.fromkeys(r.split("`")[1] for r in results)
+        ),
+    ]
+    if notes:
+        parts.append("\n".join(notes))
+    return "\n\n".join(parts)
+
+
+def main(
+    models: list[str], names: list[str], batches: list[int], rounds: int, turn_seconds: float,
+    update_docs: bool,
+) -> None:  # fmt: skip
+    where = report.machine()
+    results = {
+        f"`{m}`, {b}": measure(m, b, names, rounds, turn_seconds) for m in models for b in batches
+    }
+    as_json = {
+        row: {
+            name: asdict(t) | {"minimum": t.minimum, "median": t.median}
+            for name, t in timings.items()
+        }
+        for row, timings in results.items()
+    }
+    report.publish("infer", where, as_json, render(results, names), update_docs)
