@@ -34,7 +34,8 @@ help:
 
 .venv-bench/.bench: pyproject.toml
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity]' torch==2.13.0
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity,onnx,openvino]' torch==2.13.0
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 'pillow>=10'
 	@touch $@
 
 demo: .venv/.demo
@@ -58,6 +59,8 @@ fuzz: .venv/.dev
 
 bench: .venv-bench/.bench
 	.venv-bench/bin/python -m bench eager
+	.venv-bench/bin/python -m bench to_static
+	.venv-bench/bin/python -m bench infer
 	.venv-bench/bin/python -m bench record
 	.venv-bench/bin/python -m bench cold
 	.venv-bench/bin/python -m bench memory
