@@ -1,0 +1,51 @@
+"""The inference and to_static benchmarks: what they compare is checked before it is timed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # `bench` is run from the checkout, not installed
+
+from bench import infer, infer_models, to_static  # noqa: E402
+from bench.eager import Timing  # noqa: E402
+from bench.workloads import MLP  # noqa: E402
+
+
+def test_engines_that_disagree_are_marked() -> None:
+    good = [np.linspace(0, 1, 5, dtype="float32")]
+    results = {"xla": good, "onnxruntime": [good[0] + 1e-5], "torch": [good[0] + 0.1]}
+    assert list(infer.disagreements(results)) == ["torch"]
+    results["torch"] = [np.zeros((5, 1), "float32")]
+    assert "shape" in infer.disagreements(results)["torch"]
+    assert infer.disagreements({"xla": good}) == {}
+    results["torch"] = [np.full(5, np.nan, "float32")]
+    assert "torch" in infer.disagreements(results)
+
+
+def test_tables() -> None:
+    timings = {n: Timing(ms=[2.0, 3.0]) for n in ("auto", "xla", "torch")}
+    timings["torch"].problem = "no such model"
+    text = infer.render({"`minilm`, 1": timings}, list(timings))
+    assert "| `minilm`, 1  |         1.00 |     n/a |" in text
+    assert "torch: n/a, no such model" in text
+    rows = {n: Timing(ms=[1.0]) for n in to_static.NAMES}
+    assert "1.00 (1.00)" in to_static.render({"mlp_tiny": rows})
+
+
+def test_inputs_are_the_same_for_everybody() -> None:
+    for name, model in infer_models.MODELS.items():
+        a, b = infer_models.inputs(name, 2), infer_models.inputs(name, 2)
+        assert a.shape == (2, *model.row)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_captured_step_trains() -> None:
+    trainer = to_static.captured_trainer(MLP(depth=3, width=8, batch=4))
+    losses = [trainer.read(trainer.step(0)) for _ in range(3)]
+    assert all(map(math.isfinite, losses))
+    assert losses[2] < losses[0]
