@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -179,3 +180,12 @@ def check_sharded_weights() -> None:
     dist.save_state_dict({"w": x}, folder)
     dist.load_state_dict({"w": part}, folder)
     np.testing.assert_array_equal(part.local_tensor.numpy(), np.arange(6.0, 12.0).reshape(2, 3))
+
+
+def check_the_page_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "meshes.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+    dist.set_mesh(MESH)
+    names: dict = {}
+    exec(block, names)
+    assert names["model"][0].weight.placements == [R(), S(1)]

@@ -47,19 +47,36 @@ class Settings:
 class ShardingConfig(Settings):
     """Optimizer state (stage 1), gradients (2) and parameters (3) in `degree` parts."""
 
-    _defaults: ClassVar = {"enable": False, "stage": 1, "degree": 8}
+    enable: bool
+    stage: int
+    degree: int
+    _defaults: ClassVar[dict[str, Any]] = {"enable": False, "stage": 1, "degree": 8}
 
 
 class GradientMergeConfig(Settings):
     """Update after every `k_steps` batches, with the average of their gradients or their sum."""
 
-    _defaults: ClassVar = {"enable": False, "k_steps": 1, "avg": True}
+    enable: bool
+    k_steps: int
+    avg: bool
+    _defaults: ClassVar[dict[str, Any]] = {"enable": False, "k_steps": 1, "avg": True}
 
 
 class AMPConfig(Settings):
     """Mixed precision, with loss scaling for float16."""
 
-    _defaults: ClassVar = {
+    enable: bool
+    dtype: str
+    level: str
+    init_loss_scaling: float
+    incr_every_n_steps: int
+    decr_every_n_nan_or_inf: int
+    incr_ratio: float
+    decr_ratio: float
+    use_dynamic_loss_scaling: bool
+    custom_black_list: list[str]
+    custom_white_list: list[str]
+    _defaults: ClassVar[dict[str, Any]] = {
         "enable": False,
         "dtype": "float16",
         "level": "o1",
@@ -78,7 +95,8 @@ class RecomputeConfig(Settings):
     """Run each of the model's direct sublayers again in the backward pass instead of keeping its
     insides."""
 
-    _defaults: ClassVar = {"enable": False}
+    enable: bool
+    _defaults: ClassVar[dict[str, Any]] = {"enable": False}
 
 
 _PARTS = {

@@ -167,7 +167,7 @@ class Fleet:
         them, and a batch is cut over "dp" and "sharding"."""
         hcg = self.get_hybrid_communicate_group()
         mesh = hcg.mesh
-        if hcg.get_pipe_parallel_world_size() > 1:  # type: ignore[attr-defined]
+        if hcg.get_pipe_parallel_world_size() > 1:
             raise InvalidArgument(
                 "[distributed_model] pipelines are not built; use mp_degree and sharding_degree "
                 "for models that do not fit a device"
@@ -187,11 +187,11 @@ class Fleet:
                 if layout_of(tensor) is None:
                     lay_out(tensor, *everywhere(mesh))
         kind = MetaParallelBase
-        if hcg.get_model_parallel_world_size() > 1:  # type: ignore[attr-defined]
+        if hcg.get_model_parallel_world_size() > 1:
             kind = TensorParallel
-        elif hcg.get_sep_parallel_world_size() > 1:  # type: ignore[attr-defined]
+        elif hcg.get_sep_parallel_world_size() > 1:
             kind = SegmentParallel
-        elif hcg.get_sharding_parallel_world_size() > 1:  # type: ignore[attr-defined]
+        elif hcg.get_sharding_parallel_world_size() > 1:
             kind = ShardingParallel
         return kind(model, hcg, strategy=self._strategy)
 
@@ -201,7 +201,7 @@ class Fleet:
         """The optimizer of such a model; with a sharding degree its state is cut."""
         hcg = self.get_hybrid_communicate_group()
         chosen = strategy or self._strategy
-        if hcg.get_sharding_parallel_world_size() > 1:  # type: ignore[attr-defined]
+        if hcg.get_sharding_parallel_world_size() > 1:
             stage = int(chosen.sharding_configs["stage"])
             if stage not in _STAGES:
                 raise InvalidArgument(

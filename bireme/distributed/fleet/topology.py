@@ -6,7 +6,6 @@ where one process drives all.
 
 from __future__ import annotations
 
-import itertools
 from collections import namedtuple
 from collections.abc import Sequence
 from functools import cached_property
@@ -217,31 +216,56 @@ class HybridCommunicateGroup:
         group = self._group(*fused_strategy_list)
         return group.ranks, group
 
+    def get_data_parallel_rank(self) -> int:
+        return self._index("data")
 
-def _add_axis_methods() -> None:
-    """get_<axis>_parallel_rank, _world_size, _group and _group_src_rank."""
-    for word, axis in (
-        ("data", "data"), ("model", "model"), ("pipe", "pipe"), ("sep", "sep"),
-        ("sharding", "sharding"),
-    ):  # fmt: skip
+    def get_data_parallel_world_size(self) -> int:
+        return self._topo.get_dim("data")
 
-        def rank(self: Any, axis: str = axis) -> int:
-            return self._index(axis)
+    def get_data_parallel_group(self) -> AxisGroup:
+        return self._group("data")
 
-        def size(self: Any, axis: str = axis) -> int:
-            return self._topo.get_dim(axis)
+    def get_data_parallel_group_src_rank(self) -> int:
+        return self._group("data").ranks[0]
 
-        def group(self: Any, axis: str = axis) -> AxisGroup:
-            return self._group(axis)
+    def get_model_parallel_rank(self) -> int:
+        return self._index("model")
 
-        def source(self: Any, axis: str = axis) -> int:
-            return self._group(axis).ranks[0]
+    def get_model_parallel_world_size(self) -> int:
+        return self._topo.get_dim("model")
 
-        for suffix, made in itertools.chain(
-            [("rank", rank), ("world_size", size), ("group", group), ("group_src_rank", source)]
-        ):
-            made.__name__ = f"get_{word}_parallel_{suffix}"
-            setattr(HybridCommunicateGroup, made.__name__, made)
+    def get_model_parallel_group(self) -> AxisGroup:
+        return self._group("model")
 
+    def get_model_parallel_group_src_rank(self) -> int:
+        return self._group("model").ranks[0]
 
-_add_axis_methods()
+    def get_pipe_parallel_world_size(self) -> int:
+        return self._topo.get_dim("pipe")
+
+    def get_pipe_parallel_group(self) -> AxisGroup:
+        return self._group("pipe")
+
+    def get_sep_parallel_rank(self) -> int:
+        return self._index("sep")
+
+    def get_sep_parallel_world_size(self) -> int:
+        return self._topo.get_dim("sep")
+
+    def get_sep_parallel_group(self) -> AxisGroup:
+        return self._group("sep")
+
+    def get_sep_parallel_group_src_rank(self) -> int:
+        return self._group("sep").ranks[0]
+
+    def get_sharding_parallel_rank(self) -> int:
+        return self._index("sharding")
+
+    def get_sharding_parallel_world_size(self) -> int:
+        return self._topo.get_dim("sharding")
+
+    def get_sharding_parallel_group(self) -> AxisGroup:
+        return self._group("sharding")
+
+    def get_sharding_parallel_group_src_rank(self) -> int:
+        return self._group("sharding").ranks[0]

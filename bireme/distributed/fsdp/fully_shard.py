@@ -8,6 +8,7 @@ from typing import Any
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.distributed import dtensor
 from bireme.distributed.auto_parallel.layouts import (
+    Layout,
     current_mesh,
     everywhere,
     lay_out,
@@ -48,7 +49,7 @@ def fully_shard(
     chosen = current_mesh(mesh, "fully_shard")
     ignored = {id(p) for p in ignored_params or ()}
     for param in module.parameters():
-        layout = layout_of(param) or everywhere(chosen)
+        layout: Layout = layout_of(param) or everywhere(chosen)
         if id(param) not in ignored:
             layout = _cut(param, layout, shard_placement_fn)
         lay_out(param, *layout)
@@ -61,7 +62,7 @@ def fully_shard(
     return module
 
 
-def _cut(param: Any, layout: Any, choose: Callable[[Any], Shard | None] | None) -> Any:
+def _cut(param: Any, layout: Layout, choose: Callable[[Any], Shard | None] | None) -> Layout:
     if choose is None:
         return with_axis(layout, param.shape, 0)
     wanted = choose(param)

@@ -5,6 +5,7 @@ activation whole or cut; with the messages that follow. HiGHS (in SciPy) solves 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -46,9 +47,9 @@ class Program:
         for i, (terms, _, _) in enumerate(self._rows):
             for j, factor in terms.items():
                 matrix[i, j] += factor
-        limits = LinearConstraint(
-            matrix.tocsr(), [r[1] for r in self._rows], [r[2] for r in self._rows]
-        )
+        low: Any = [r[1] for r in self._rows]
+        high: Any = [r[2] for r in self._rows]
+        limits = LinearConstraint(matrix.tocsr(), low, high)
         scale = max(self.costs, default=0.0) or 1.0
         found = milp(
             np.asarray(self.costs) / scale,

@@ -139,4 +139,6 @@ class ParallelCrossEntropy(Layer):
             input = cut(input, self._own_mesh, mp=-1)
         if label.ndim < input.ndim:
             label = label.unsqueeze(-1)
-        return F.softmax_with_cross_entropy(input, label, ignore_index=self.ignore_index)
+        loss = F.softmax_with_cross_entropy(input, label, ignore_index=self.ignore_index)
+        assert isinstance(loss, Tensor)  # noqa: S101 (a pair only where the softmax is asked for)
+        return loss

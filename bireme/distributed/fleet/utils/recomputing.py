@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -111,9 +111,7 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _Again.apply(run, bool(preserve), *tensors)
 
 
-def recompute_sequential(
-    ctx: dict[str, Any], functions: Sequence[Callable[..., Any]], *args: Any, **kwargs: Any
-) -> Any:
+def recompute_sequential(ctx: dict[str, Any], functions: Any, *args: Any, **kwargs: Any) -> Any:
     """Run `functions` one after the other in `ctx["segments"]` groups of which all but the last
     are recomputed.
 
