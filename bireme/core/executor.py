@@ -206,7 +206,7 @@ def run_cold(
 ) -> list[Any]:
     """Interpret the graph op by op with NumPy bodies (and cached one-op executables)."""
     cold = get_backend("numpy")
-    leaves = [b if b.__class__ is np.ndarray else np.asarray(b) for b in buffers]
+    leaves = [b if b.__class__ is np.ndarray else np.asarray(sharding.whole(b)) for b in buffers]
     step = cold.run_checked if config.check_nan_inf else cold.run_call
     with np.errstate(all="ignore"):
         return graph.evaluate(leaves, floats, ints, step, nodes)
