@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -155,6 +156,19 @@ class OnnxRuntimeEngine(Engine):
         return list(self._session.run(None, dict(zip(self._names, arrays, strict=True))))
 
 
+def _openvino() -> Any:
+    """OpenVINO without its telemetry, which forks this process to report its use: a fork of a
+    process with XLA's threads may never end. OpenVINO has a stand-in for where it is missing."""
+    silent = "openvino" not in sys.modules and "openvino_telemetry" not in sys.modules
+    if silent:
+        sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
+    try:
+        return import_module("openvino")
+    finally:
+        if silent:
+            del sys.modules["openvino_telemetry"]
+
+
 class OpenVinoEngine(Engine):
     """The model exported to ONNX, compiled by OpenVINO."""
 
@@ -162,7 +176,7 @@ class OpenVinoEngine(Engine):
 
     def __init__(self, prepared: Prepared, options: Config):
         try:
-            ov: Any = import_module("openvino")
+            ov: Any = _openvino()
         except ImportError:
             raise EngineUnavailable(
                 "openvino is not installed: pip install 'bireme[openvino]'"
