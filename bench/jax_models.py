@@ -15,13 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from bench.jax_images import mobilenet, unet
 from bench.workloads import (
     LSTM,
     MLP,
     Arrays,
     Encoder,
+    MobileNet,
     ResNet,
     Size,
+    UNet,
     make_batches,
     make_weights,
     resnet_blocks,
@@ -86,16 +89,18 @@ def _encoder(
     return _cross_entropy(logits.reshape(-1, size.vocabulary), labels.reshape(-1)), buffers
 
 
-def _conv(p: Params, name: str, x: jax.Array, stride: int) -> jax.Array:
+def _conv(p: Params, name: str, x: jax.Array, stride: int, groups: int = 1) -> jax.Array:
     kernel = p[f"{name}.weight"]
     pad = kernel.shape[0] // 2
-    return lax.conv_general_dilated(
+    out = lax.conv_general_dilated(
         x,
         kernel,
         (stride, stride),
         [(pad, pad), (pad, pad)],
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
     )
+    return out + p[f"{name}.bias"] if f"{name}.bias" in p else out
 
 
 def _batch_norm(p: Params, buffers: Params, new: Params, name: str, x: jax.Array) -> jax.Array:
@@ -123,6 +128,21 @@ def _resnet(
             x = norm(f"{name}.short_bn", _conv(p, f"{name}.short_conv", x, stride))
         x = jax.nn.relu(x + y)
     return _cross_entropy(_linear(p, "fc", x.mean((1, 2))), labels), new
+
+
+def _mobilenet(
+    size: MobileNet, p: Params, buffers: Params, key: jax.Array, x: jax.Array, labels: jax.Array
+):
+    new: Params = {}
+    norm = partial(_batch_norm, p, buffers, new)
+    logits = mobilenet(size, partial(_conv, p), norm, partial(_linear, p), x)
+    return _cross_entropy(logits, labels), new
+
+
+def _unet(size: UNet, p: Params, buffers: Params, key: jax.Array, x: jax.Array, labels: jax.Array):
+    new: Params = {}
+    logits = unet(size, partial(_conv, p), partial(_batch_norm, p, buffers, new), p, x)
+    return _cross_entropy(logits.reshape(-1, size.classes), labels.reshape(-1)), new
 
 
 def _lstm_layer(p: Params, layer: int, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -155,6 +175,8 @@ _FORWARD: dict[type, Callable[..., Any]] = {
     MLP: _mlp,
     Encoder: _encoder,
     ResNet: _resnet,
+    MobileNet: _mobilenet,
+    UNet: _unet,
     LSTM: _lstm,
 }
 
@@ -163,7 +185,9 @@ def _sgd(size: MLP, p: Params, grads: Params, state: Any) -> tuple[Params, Any]:
     return jax.tree.map(lambda w, g: w - size.learning_rate * g, p, grads), state
 
 
-def _momentum(size: ResNet, p: Params, grads: Params, velocity: Any) -> tuple[Params, Any]:
+def _momentum(
+    size: ResNet | MobileNet | UNet, p: Params, grads: Params, velocity: Any
+) -> tuple[Params, Any]:
     velocity = jax.tree.map(
         lambda v, g, w: size.momentum * v + g + size.weight_decay * w, velocity, grads, p
     )
@@ -191,7 +215,7 @@ def _optimizer(size: Size, p: Params) -> tuple[Callable[..., tuple[Params, Any]]
     zeros = partial(jax.tree.map, jnp.zeros_like)
     if isinstance(size, MLP):
         return partial(_sgd, size), ()
-    if isinstance(size, ResNet):
+    if isinstance(size, ResNet | MobileNet | UNet):
         return partial(_momentum, size), zeros(p)
     moments = (zeros(p), zeros(p), jnp.zeros((), jnp.float32))
     return partial(_adam, size, 0.01 if isinstance(size, Encoder) else 0.0), moments
@@ -219,7 +243,7 @@ class JaxTrainer:
         forward = partial(_FORWARD[type(size)], size)
         self.batches = []
         for x, y in make_batches(size):
-            if isinstance(size, ResNet):
+            if isinstance(size, ResNet | MobileNet | UNet):
                 x = np.transpose(x, (0, 2, 3, 1))
             self.batches.append((jnp.asarray(x), jnp.asarray(y)))
 
