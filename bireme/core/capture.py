@@ -207,7 +207,8 @@ class _Finisher:
             output = None
             if tensor._grad is not None:
                 output, first = first, first + 1
-            target = by_id.get(id(tensor), tensor)
+            number = by_id.get(id(tensor))
+            target = tensor if number is None else number
             made.append(GradEffect(target, output, tensor._grad_is_zero, at))
         return made
 

@@ -106,6 +106,22 @@ class Tensor:
     def itemsize(self) -> int:
         return self.dtype.itemsize
 
+    @property
+    def layout(self) -> str:
+        """Dense tensors lie in order of their dimensions, which Paddle calls NCHW."""
+        return "NCHW"
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the memory that a view shares to its first element."""
+        from bireme.core import views
+
+        return views.offset(self)
+
+    def is_selected_rows(self) -> bool:
+        """Whether this holds some rows of a tensor only; there are no such tensors here."""
+        return False
+
     def element_size(self) -> int:
         return self.dtype.itemsize
 

@@ -133,6 +133,21 @@ def strides(tensor: Tensor) -> tuple[int, ...]:
     return tuple([s // aval.dtype.itemsize for s in array.strides])
 
 
+def offset(tensor: Tensor) -> int:
+    """How many bytes before the first element lie in the memory that a view shares."""
+    link = tensor._view
+    if link is None:
+        return 0
+    at, array = 0, _unfilled(link[3])
+    for step, args in link[1]:
+        if step.layout is not None:
+            part = step.layout(array, *args)
+            if np.may_share_memory(part, array):  # not where the bytes are read as another type
+                at += part.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+            array = part
+    return at
+
+
 @lru_cache(maxsize=4096)
 def _reshapes(origin: Aval, chain: Chain, shape: tuple[Any, ...]) -> bool:
     if not origin.is_static or not all(type(d) is int for d in shape):

@@ -31,6 +31,7 @@ from bireme.device.streams import (
     Stream,
     StreamContext,
     current_stream,
+    is_current_stream_capturing,
     set_stream,
     stream_guard,
 )
@@ -260,6 +261,7 @@ __all__ = [
     "is_compiled_with_ipu",
     "is_compiled_with_rocm",
     "is_compiled_with_xpu",
+    "is_current_stream_capturing",
     "manual_seed",
     "max_memory_allocated",
     "max_memory_reserved",

@@ -132,6 +132,11 @@ class _Current(threading.local):
 _current = _Current()
 
 
+def is_current_stream_capturing() -> bool:
+    """Whether a CUDA graph is being captured by hand: never, XLA makes its own."""
+    return False
+
+
 def current_stream(device: Any = None) -> Stream:
     """The stream that work on a device goes to now."""
     where = place.default_place() if device is None else as_accelerator(device)

@@ -111,7 +111,7 @@ def _lay_out_complex(array: np.ndarray) -> np.ndarray:
 
 
 def _lay_out_pairs(array: np.ndarray) -> np.ndarray:
-    part = array.real.dtype
+    part = np.real(array).dtype
     return _lay_out(part, (*array.shape, 2), (*array.strides, part.itemsize))
 
 

@@ -94,7 +94,7 @@ def gather(x: Tensor, index: Tensor, axis: Any = None, name: str | None = None) 
     return _gather(x, index, at)
 
 
-def index_select(x: Tensor, index: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
+def index_select(x: Tensor, index: Any, axis: Any = 0, name: str | None = None) -> Tensor:
     """The slices of `x` along `axis` that `index` names."""
     if index.__class__ is int:  # index_select(x, 1, index)
         index, axis = axis, index
@@ -173,7 +173,7 @@ def _index_add(xp, x, index, value, alpha, axis=0):
 
 
 def index_add(
-    x: Tensor, index: Tensor, axis: int, value: Tensor, alpha: Any = 1, name: str | None = None
+    x: Tensor, index: Any, axis: Any, value: Tensor, alpha: Any = 1, name: str | None = None
 ) -> Tensor:
     """A copy of `x` with `alpha * value` added to the slices along `axis` that `index` names."""
     if index.__class__ is int:  # index_add(x, 0, index, value)

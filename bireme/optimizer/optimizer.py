@@ -357,7 +357,9 @@ class Group:
     def with_gradients(self) -> tuple[list[Any], list[Tensor]]:
         """The parameters that have a gradient, and the gradients."""
         params = [p for p in self.params if p._node is not None]
-        grads = [p.grad if p._grad is None and p._grad_is_zero else p._grad for p in params]
+        grads: list[Any] = [
+            p.grad if p._grad is None and p._grad_is_zero else p._grad for p in params
+        ]
         if any([g is None for g in grads]):  # noqa: C419 (twice as fast as a generator)
             params = [p for p, g in zip(params, grads, strict=True) if g is not None]
             grads = [g for g in grads if g is not None]

@@ -23,6 +23,10 @@ class InvalidName(InvalidArgument, KeyError):
     __str__ = Exception.__str__
 
 
+class ExtraStateUndefined(InvalidArgument, RuntimeError):
+    """A layer was asked for a state that it does not define."""
+
+
 class Layer(StateDict, Conversion):
     """Base of all networks and their parts.
 
@@ -56,6 +60,19 @@ class Layer(StateDict, Conversion):
         """What the layer computes; subclasses define it."""
         raise NotImplementedError(
             f"{type(self).__name__} has no forward(); define it to say what the layer computes"
+        )
+
+    def backward(self, *inputs: Any) -> Any:
+        """A layer has no backward of its own: gradients come from what forward recorded."""
+        raise InvalidArgument(
+            f"[{type(self).__name__}] a Layer has no backward(); call loss.backward(), or write a "
+            "PyLayer for a gradient of your own"
+        )
+
+    def get_extra_state(self) -> Any:
+        """What a subclass wants to keep besides its parameters; it has to define this itself."""
+        raise ExtraStateUndefined(
+            f"[{type(self).__name__}] get_extra_state() was called but is not defined"
         )
 
     def register_forward_pre_hook(
