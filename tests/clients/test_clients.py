@@ -7,6 +7,7 @@ of all parameters and running statistics are compared. `make clients` runs all o
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,9 @@ def differences(real: dict[str, np.ndarray], ours: dict[str, np.ndarray]) -> dic
 def recorded(engine: str, name: str, folder: Path, *start: str) -> str:
     target = folder / f"{engine}.npz"
     command = [sys.executable, "-m", "tests.clients.run", engine, name, str(target), *start]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    # Some packages write caches into the working directory.
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{engine}: {done.stderr[-3000:]}"
     return str(target)
 
