@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 import bireme
 from bireme import compat
 from bireme.core.errors import ShapeMismatch, TypeMismatch
+
+
+@pytest.fixture(autouse=True)
+def _without_the_wheel(monkeypatch):
+    """Another test in this process may have imported the real paddle."""
+    for name in [m for m in sys.modules if m.partition(".")[0] == "paddle"]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_older_addresses_are_the_same_functions():

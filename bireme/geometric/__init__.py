@@ -1,5 +1,6 @@
 """`paddle.geometric`: messages along the edges of graphs, segments, and samples of neighbours."""
 
+from bireme.core.keywords import guarded as _guarded
 from bireme.geometric.message_passing import send_u_recv, send_ue_recv, send_uv
 from bireme.geometric.neighbors import (
     reindex_graph,
@@ -14,3 +15,5 @@ __all__ = [
     "segment_min", "segment_sum", "send_u_recv", "send_ue_recv", "send_uv",
     "weighted_sample_neighbors",
 ]  # fmt: skip
+
+globals().update({name: _guarded(globals()[name]) for name in __all__})

@@ -45,11 +45,12 @@ def b(*shape: int) -> Any:
 
 
 def overwritten() -> None:
-    x = f(3)
+    # A shape of its own: a call is shown with the line that made one of its kind first.
+    x = f(3, 1, 41)
     x.stop_gradient = False
     y = x * 2
     z = y * y
-    y.add_(f(3))
+    y.add_(f(3, 1, 41))
     z.sum().backward()
 
 
