@@ -156,6 +156,9 @@ class Call:
         received += [f"{k}={v!r}" for k, v in self.attrs.items() if v is not None]
         return ", ".join(received)
 
+    def __repr__(self) -> str:
+        return f"{self.op.name}({self.describe_inputs()})"
+
 
 class Op:
     """A named operation; see the module's docstring."""

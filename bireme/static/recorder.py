@@ -76,11 +76,6 @@ class ProgramTrace(CaptureTrace):
         value.trace, value.slot = self, slot
         return slot
 
-    def leaf_all(self, values: list[Value]) -> None:
-        for value in values:
-            if value.trace is not self:
-                self.leaf(value)
-
     def slot_of(self, value: Value) -> int | None:
         """Where this program has a value; None if it does not know it."""
         return value.slot if value.trace is self else self.slots.get(id(value))

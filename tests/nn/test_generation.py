@@ -96,7 +96,7 @@ def test_the_cache_is_updated_in_place(model):
     from bireme.nn.generation.generate import _Run
 
     assert package is generate
-    run = _Run(model, prompt(4), 8, None, "greedy", 1.0, 0, 1.0, (), 0, None, SMALL.length)
+    run = _Run(model, prompt(4), 8, None, "greedy_search", 1.0, 0, 1.0, None, 0, None, SMALL.length)
     before = run.state[-1]
     where = before.unsafe_buffer_pointer()
     run.step()

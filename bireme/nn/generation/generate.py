@@ -168,10 +168,13 @@ class _Run:
     """One generation: the state on the device, and the step that turns it into the next."""
 
     def __init__(
-        self, model: Any, input_ids: Any, new: int, lengths: Any, strategy: str,
-        temperature: float, top_k: int, top_p: float, ends: Sequence[int], pad: int,
+        self, model: Any, input_ids: Any, new: int, lengths: Any, decode_strategy: str,
+        temperature: float, top_k: int, top_p: float, eos_token_id: Any, pad_token_id: int | None,
         seed: int | None, cache_length: int | None,
     ):  # fmt: skip
+        strategy, ends = _options(new, decode_strategy, temperature, top_k, top_p, eos_token_id)
+        pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
+        self.ends = ends
         ids, counts = _prompt(input_ids, lengths)
         batch, rows = ids.shape
         bucket = _power_of_two(rows)
@@ -282,15 +285,12 @@ def generate(
 
         tokens = generate(model, prompt, 100, decode_strategy="sampling", top_p=0.9)
     """
-    strategy, ends = _options(max_new_tokens, decode_strategy, temperature, top_k, top_p,
-                              eos_token_id)  # fmt: skip
-    pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
     with paddle.no_grad():
-        run = _Run(model, input_ids, max_new_tokens, lengths, strategy, temperature, top_k, top_p,
-                   ends, pad, seed, cache_length)  # fmt: skip
+        run = _Run(model, input_ids, max_new_tokens, lengths, decode_strategy, temperature, top_k,
+                   top_p, eos_token_id, pad_token_id, seed, cache_length)  # fmt: skip
         earlier, done = run.ended, 1
         while done < max_new_tokens:
-            if ends and done % _LOOK_EVERY == 0:
+            if run.ends and done % _LOOK_EVERY == 0:
                 # A look at steps that are long over: nobody waits for the one that runs.
                 if bool(np.asarray(earlier).all()):
                     break
@@ -298,7 +298,7 @@ def generate(
             run.step()
             done += 1
         tokens = run.tokens(done)
-    return paddle.to_tensor(tokens[:, : _used(tokens, ends)])
+    return paddle.to_tensor(tokens[:, : _used(tokens, run.ends)])
 
 
 def _used(tokens: np.ndarray, ends: Sequence[int]) -> int:
@@ -320,16 +320,13 @@ def stream(
 
     The next step is under way while the caller works with the last one's tokens.
     """
-    strategy, ends = _options(max_new_tokens, decode_strategy, temperature, top_k, top_p,
-                              eos_token_id)  # fmt: skip
-    pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
     with paddle.no_grad():
-        run = _Run(model, input_ids, max_new_tokens, lengths, strategy, temperature, top_k, top_p,
-                   ends, pad, seed, cache_length)  # fmt: skip
+        run = _Run(model, input_ids, max_new_tokens, lengths, decode_strategy, temperature, top_k,
+                   top_p, eos_token_id, pad_token_id, seed, cache_length)  # fmt: skip
     for i in range(max_new_tokens):
         token, ended = run.token, run.ended
         if i + 1 < max_new_tokens:
             run.step()
         yield np.asarray(token).tolist()
-        if ends and bool(np.asarray(ended).all()):
+        if run.ends and bool(np.asarray(ended).all()):
             return
