@@ -1,11 +1,12 @@
-"""The LSTM recurrence on the CPU by the native kernel.
+"""Recurrences on the CPU by the native kernels: LSTM, GRU and the plain recurrent layer.
 
 Products over all steps (the input projection, the weights' gradients) stay XLA's, as in the plain
-lowering; the kernel replaces the scan.
+lowering; a kernel replaces the scan. In half precision it computes in float32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,71 +18,176 @@ from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
 from bireme.ops import rnn
+from bireme.ops.nn_support import wide
 
-_COLUMNS = 64  # the kernel's panels; a multiple of every build's width
+_COLUMNS = 16  # hidden units come in registers; a multiple of every build's width
+_DTYPES = (dt.float32, dt.bfloat16, dt.float16)
 
 
 def _accepts(call: Call) -> bool:
-    x, w_hh, lengths = call.types[0], call.types[4], call.types[7]
+    x, out = call.types[0], call.outs[0]
     return (
-        lengths is None
-        and isinstance(x, Aval)
-        and isinstance(w_hh, Aval)
-        and x.dtype is dt.float32
+        isinstance(x, Aval)
         and x.is_static
         and x.size > 0
-        and w_hh.shape[1] % _COLUMNS == 0
-        and all(c is None for c in call.casts)
+        and out.dtype in _DTYPES
+        and out.shape[2] % _COLUMNS == 0
     )
 
 
-def _struct(*shape: int) -> Any:
-    return jax_door.jax().ShapeDtypeStruct(shape, np.float32)
+def _register(op: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+    """`forward` and `backward` on float32 arrays as kernels for `op` and its gradient."""
+    name = f"native_{op}"
+
+    def run(call: Call, *arrays: Any) -> tuple[Any, ...]:
+        jnp = jax_door.jnp()
+        found = forward(call, *(wide(jnp, a) for a in arrays))
+        return tuple(a.astype(t.dtype.numpy) for a, t in zip(found, call.outs, strict=True))
+
+    def run_grad(call: Call, *arrays: Any) -> tuple[Any, ...]:
+        jnp = jax_door.jnp()
+        made: Call = call.attrs["forward"]
+        needs, count = call.attrs["needs"], len(made.outs)
+        grads = [
+            jnp.zeros(t.shape, np.float32) if g is None else wide(jnp, g)
+            for g, t in zip(arrays[:count], made.outs, strict=True)
+        ]
+        saved = dict(zip(made.saved_at, arrays[count:], strict=True))
+        inputs = made.cast(jnp, [saved.get(i) for i in range(len(made.types))])
+        inputs = [wide(jnp, a) for a in inputs]
+        outs = [wide(jnp, saved[-1 - i]) for i in range(count)]
+        found = backward(made, needs, grads, inputs, outs)
+        types = [made.types[i] for i in needs]
+        return tuple(
+            found[i].astype(t.dtype.numpy)
+            for i, t in zip(needs, types, strict=True)
+            if isinstance(t, Aval)
+        )
+
+    kernel(op, name=name, platform="cpu", accepts=_accepts, ready=native.available)(run)
+    kernel(
+        f"{op}_grad",
+        name=name,
+        platform="cpu",
+        accepts=lambda call: _accepts(call.attrs["forward"]),
+        ready=native.available,
+    )(run_grad)
 
 
-@kernel("lstm", name="native_lstm", platform="cpu", accepts=_accepts, ready=native.available)
+def _call(target: str, shapes: tuple[tuple[int, ...], ...], *arrays: Any, **flags: bool) -> Any:
+    jax = jax_door.jax()
+    results = tuple(jax.ShapeDtypeStruct(s, np.float32) for s in shapes)
+    run = jax.ffi.ffi_call(target, results)
+    return run(*arrays, **{k: np.bool_(v) for k, v in flags.items()})
+
+
+def _ends(x: Any, lengths: Any) -> Any:
+    """Where every sequence ends, as the kernels read it."""
+    jnp = jax_door.jnp()
+    if lengths is None:
+        return jnp.full(x.shape[1], x.shape[0], np.int32)
+    return lengths.astype(np.int32)
+
+
+def _sum(b_ih: Any, b_hh: Any) -> Any:
+    return b_ih if b_hh is None else (b_hh if b_ih is None else b_ih + b_hh)
+
+
+# --- LSTM ---------------------------------------------------------------------------------------
+
+
 def _lstm(
     call: Call, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, lengths: Any
 ) -> Any:
-    jax = jax_door.jax()
     steps, batch, hidden = call.outs[0].shape
-    bias = b_ih if b_hh is None else (b_hh if b_ih is None else b_ih + b_hh)
-    projected = rnn.input_part(jax.numpy, x, w_ih, bias)
-    rows = _struct(steps, batch, hidden)
-    run = jax.ffi.ffi_call("bireme_lstm_forward", (rows, rows, _struct(steps, batch, 4 * hidden)))
-    reverse = call.attrs["reverse"]
-    y, cells, gates = run(projected, w_hh, h0, c0, reverse=np.bool_(reverse))
-    last = 0 if reverse else -1
-    return y, y[last], cells[last], gates, cells
-
-
-@kernel(
-    "lstm_grad",
-    name="native_lstm",
-    platform="cpu",
-    accepts=lambda call: _accepts(call.attrs["forward"]),
-    ready=native.available,
-)
-def _lstm_grad(call: Call, *arrays: Any) -> Any:
-    jax = jax_door.jax()
-    jnp = jax.numpy
-    forward: Call = call.attrs["forward"]
-    needs, reverse = call.attrs["needs"], forward.attrs["reverse"]
-    grads = [
-        jnp.zeros(t.shape, t.dtype.numpy) if g is None else g
-        for g, t in zip(arrays[:3], forward.outs, strict=False)
-    ]
-    saved = dict(zip(forward.saved_at, arrays[len(forward.outs) :], strict=True))
-    x, h0, c0, w_ih, w_hh = (saved[i] for i in range(5))
-    y, gates, cells = saved[-1], saved[-4], saved[-5]
-    steps, batch, hidden = y.shape
-    state = _struct(batch, hidden)
-    run = jax.ffi.ffi_call(
-        "bireme_lstm_backward", (_struct(steps, batch, 4 * hidden), state, state)
+    projected = rnn.input_part(jax_door.jnp(), x, w_ih, _sum(b_ih, b_hh))
+    rows, reverse = (steps, batch, hidden), call.attrs["reverse"]
+    shapes = (rows, (batch, hidden), rows, (steps, batch, 4 * hidden))
+    ends = _ends(x, lengths)
+    y, h, cells, gates = _call(
+        "bireme_lstm_forward", shapes, projected, w_hh, h0, c0, ends, reverse=reverse
     )
-    pulls, grad_h0, grad_c0 = run(*grads, gates, cells, c0, w_hh, reverse=np.bool_(reverse))
-    before = rnn.previous_outputs(jnp, y, h0, None, reverse)
+    return y, h, cells[0 if reverse else -1], gates, cells
+
+
+def _lstm_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> Any:
+    jnp = jax_door.jnp()
+    x, h0, c0, w_ih, w_hh, _, _, lengths = inputs
+    y, _, _, gates, cells = outs
+    reverse = call.attrs["reverse"]
+    pulls, grad_h0, grad_c0 = _call(
+        "bireme_lstm_backward", (gates.shape, h0.shape, c0.shape), *grads[:3], gates, cells, c0,
+        w_hh, _ends(x, lengths), reverse=reverse,
+    )  # fmt: skip
+    before = rnn.previous_outputs(jnp, y, h0, rnn.running(jnp, x, lengths), reverse)
     wanted = [i in needs for i in (0, 3, 4, 5, 6)]
     grad_x, *weights = rnn.weight_grads(jnp, x, before, pulls, w_ih, wanted)
-    by_input = (grad_x, grad_h0, grad_c0, *weights)
-    return tuple(by_input[i] for i in needs)
+    return grad_x, grad_h0, grad_c0, *weights
+
+
+# --- GRU ----------------------------------------------------------------------------------------
+
+
+def _gru(
+    call: Call, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, lengths: Any
+) -> Any:
+    jnp = jax_door.jnp()
+    steps, batch, hidden = call.outs[0].shape
+    projected = rnn.input_part(jnp, x, w_ih, b_ih)
+    if b_hh is None:
+        b_hh = jnp.zeros(3 * hidden, np.float32)
+    shapes = ((steps, batch, hidden), (batch, hidden), (steps, batch, 4 * hidden))
+    ends, reverse = _ends(x, lengths), call.attrs["reverse"]
+    return _call("bireme_gru_forward", shapes, projected, w_hh, b_hh, h0, ends, reverse=reverse)
+
+
+def _gru_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> Any:
+    jnp = jax_door.jnp()
+    x, h0, w_ih, w_hh, _, _, lengths = inputs
+    y, _, gates = outs
+    reverse = call.attrs["reverse"]
+    before = rnn.previous_outputs(jnp, y, h0, rnn.running(jnp, x, lengths), reverse)
+    rows = (*y.shape[:2], 3 * y.shape[2])
+    pulls, recurrent, grad_h0 = _call(
+        "bireme_gru_backward", (rows, rows, h0.shape), *grads[:2], gates, before, w_hh,
+        _ends(x, lengths), reverse=reverse,
+    )  # fmt: skip
+    wanted = [i in needs for i in (0, 2, 3, 4, 5)]
+    grad_x, *weights = rnn.weight_grads(jnp, x, before, pulls, w_ih, wanted, recurrent)
+    return grad_x, grad_h0, *weights
+
+
+# --- simple -------------------------------------------------------------------------------------
+
+
+def _flags(call: Call) -> dict[str, bool]:
+    return {"reverse": call.attrs["reverse"], "relu": call.attrs["activation"] == "relu"}
+
+
+def _simple(
+    call: Call, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, lengths: Any
+) -> Any:
+    projected = rnn.input_part(jax_door.jnp(), x, w_ih, _sum(b_ih, b_hh))
+    shapes = (call.outs[0].shape, call.outs[1].shape)
+    ends = _ends(x, lengths)
+    return _call("bireme_simple_rnn_forward", shapes, projected, w_hh, h0, ends, **_flags(call))
+
+
+def _simple_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> Any:
+    jnp = jax_door.jnp()
+    x, h0, w_ih, w_hh, _, _, lengths = inputs
+    y = outs[0]
+    pulls, grad_h0 = _call(
+        "bireme_simple_rnn_backward", (y.shape, h0.shape), *grads, y, w_hh, _ends(x, lengths),
+        **_flags(call),
+    )  # fmt: skip
+    runs = rnn.running(jnp, x, lengths)
+    before = rnn.previous_outputs(jnp, y, h0, runs, call.attrs["reverse"])
+    wanted = [i in needs for i in (0, 2, 3, 4, 5)]
+    grad_x, *weights = rnn.weight_grads(jnp, x, before, pulls, w_ih, wanted)
+    return grad_x, grad_h0, *weights
+
+
+_register("lstm", _lstm, _lstm_grad)
+_register("gru", _gru, _gru_grad)
+_register("simple_rnn", _simple, _simple_grad)

@@ -60,7 +60,7 @@ def input_part(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
     return xp.reshape(part, (steps, batch, weight.shape[0]))
 
 
-def _running(xp: Any, x: Any, lengths: Any) -> Any:
+def running(xp: Any, x: Any, lengths: Any) -> Any:
     """[T, B, 1]: whether a sequence still runs at a step; None where all run to the end."""
     if lengths is None:
         return None
@@ -164,7 +164,7 @@ def _lstm_vjp(
 ) -> tuple[Any, ...]:  # fmt: skip
     y, _, _, gates, cells = out
     hidden = w_hh.shape[1]
-    runs = _running(xp, x, lengths)
+    runs = running(xp, x, lengths)
     cells_before = _shifted(xp, cells, c0, reverse)
 
     def step(state: Any, row: Any) -> Any:
@@ -225,7 +225,7 @@ def _lstm(xp, x, h0, c0, w_ih, w_hh, b_ih, b_hh, lengths, reverse=False):
         state = _hold(xp, run, new_h, h), _hold(xp, run, new_c, c)
         return state, (_zero(xp, run, new_h), gate, state[1])
 
-    rows = (input_part(xp, x, w_ih, bias), _running(xp, x, lengths))
+    rows = (input_part(xp, x, w_ih, bias), running(xp, x, lengths))
     (h, c), (y, gates, cells) = _scan(xp, step, (h0, c0), rows, reverse)
     return y, h, c, gates, cells
 
@@ -268,7 +268,7 @@ def _gru_vjp(
 ) -> tuple[Any, ...]:  # fmt: skip
     y, _, gates = out
     hidden = w_hh.shape[1]
-    runs = _running(xp, x, lengths)
+    runs = running(xp, x, lengths)
     before = previous_outputs(xp, y, h0, runs, reverse)
 
     def step(grad_h: Any, row: Any) -> Any:
@@ -320,7 +320,7 @@ def _gru(xp, x, h0, w_ih, w_hh, b_ih, b_hh, lengths, reverse=False):
         gate = xp.concatenate([r_z, c, inner], axis=1)
         return _hold(xp, run, new, h), (_zero(xp, run, new), gate)
 
-    rows = (input_part(xp, x, w_ih, b_ih), _running(xp, x, lengths))
+    rows = (input_part(xp, x, w_ih, b_ih), running(xp, x, lengths))
     h, (y, gates) = _scan(xp, step, h0, rows, reverse)
     return y, h, gates
 
@@ -357,7 +357,7 @@ def _simple_vjp(
     activation: str, reverse: bool, needs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     y = out[0]
-    runs = _running(xp, x, lengths)
+    runs = running(xp, x, lengths)
     slopes = 1 - y * y if activation == "tanh" else (y > 0).astype(y.dtype)
 
     def step(grad_h: Any, row: Any) -> Any:
@@ -394,7 +394,7 @@ def _simple_rnn(xp, x, h0, w_ih, w_hh, b_ih, b_hh, lengths, activation="tanh", r
         new = xp.tanh(total) if activation == "tanh" else xp.maximum(total, 0)
         return _hold(xp, run, new, h), (_zero(xp, run, new),)
 
-    rows = (input_part(xp, x, w_ih, bias), _running(xp, x, lengths))
+    rows = (input_part(xp, x, w_ih, bias), running(xp, x, lengths))
     h, (y,) = _scan(xp, step, h0, rows, reverse)
     return y, h
 

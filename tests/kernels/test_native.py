@@ -11,7 +11,6 @@ import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import kernels
 from bireme.kernels import native
-from bireme.ops import rnn
 from tests.kernels.kernel_oracle import MARKS, assert_kernel_equals_plain, compiled, many
 
 __all__ = ["compiled"]  # a fixture
@@ -41,23 +40,6 @@ def test_convolution(n, ci, co, h, w, kh, kw, sh, sw, ph, pw, d, last, bias):
         )  # fmt: skip
 
     assert_kernel_equals_plain("native_conv", run, [a.astype(np.float32) for a in arrays])
-
-
-@MANY
-@given(
-    st.integers(1, 9),
-    st.integers(1, 11),
-    st.integers(1, 9),
-    st.sampled_from([64, 128]),
-    st.booleans(),
-)
-def test_lstm(steps, batch, width, hidden, reverse):
-    rng = np.random.default_rng(steps * 100 + batch)
-    shapes = [(steps, batch, width), (batch, hidden), (batch, hidden), (4 * hidden, width),
-              (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]  # fmt: skip
-    arrays = [(rng.normal(size=s) * 0.5).astype(np.float32) for s in shapes]
-    arrays[4] *= 0.2
-    assert_kernel_equals_plain("native_lstm", lambda *a: rnn.lstm(*a, reverse=reverse), arrays)
 
 
 def test_an_empty_batch_uses_the_plain_lowering():

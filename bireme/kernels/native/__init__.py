@@ -36,6 +36,10 @@ HANDLERS = (
     "bireme_max_pool_grad",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
+    "bireme_gru_forward",
+    "bireme_gru_backward",
+    "bireme_simple_rnn_forward",
+    "bireme_simple_rnn_backward",
 )
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-w")
 
