@@ -1,6 +1,6 @@
 """Training over several devices by annotation: say how leaves are laid out over a mesh."""
 
-from bireme.distributed import auto_parallel, communication, fleet, fsdp, rpc, sharding
+from bireme.distributed import auto_parallel, communication, fleet, fsdp, io, passes, rpc, sharding
 from bireme.distributed.auto_parallel import (
     ColWiseParallel,
     ContextParallel,
@@ -40,6 +40,7 @@ from bireme.distributed.checkpoint import (
     shard_weight,
 )
 from bireme.distributed.collective import (
+    create_nccl_config,
     new_group,
     restart_process_group,
     shutdown_process_group,
@@ -81,6 +82,7 @@ from bireme.distributed.dtensor import (
     shard_tensor,
     unshard_dtensor,
 )
+from bireme.distributed.entry_attr import CountFilterEntry, ProbabilityEntry, ShowClickEntry
 from bireme.distributed.environment import (
     ParallelEnv,
     get_rank,
@@ -88,6 +90,7 @@ from bireme.distributed.environment import (
     init_parallel_env,
     is_available,
 )
+from bireme.distributed.fleet.dataset import InMemoryDataset, QueueDataset
 from bireme.distributed.fleet.topology import ParallelMode
 from bireme.distributed.launch.main import launch
 from bireme.distributed.mesh import ProcessMesh, get_mesh, set_mesh
@@ -100,14 +103,17 @@ from bireme.distributed.parallel_with_gloo import (
 from bireme.distributed.placement import Partial, Placement, ReduceType, Replicate, Shard
 from bireme.distributed.planner import plan
 from bireme.distributed.spawn import spawn
+from bireme.distributed.split import split
 
 __all__ = [
     "ColWiseParallel",
     "ContextParallel",
     "ConvParallel",
+    "CountFilterEntry",
     "DataParallel",
     "DistAttr",
     "DistModel",
+    "InMemoryDataset",
     "LocalLayer",
     "P2POp",
     "ParallelEnv",
@@ -117,7 +123,9 @@ __all__ = [
     "PrepareContextParallel",
     "PrepareLayerInput",
     "PrepareLayerOutput",
+    "ProbabilityEntry",
     "ProcessMesh",
+    "QueueDataset",
     "ReduceOp",
     "ReduceType",
     "Replicate",
@@ -132,6 +140,7 @@ __all__ = [
     "ShardingStage1",
     "ShardingStage2",
     "ShardingStage3",
+    "ShowClickEntry",
     "Strategy",
     "all_gather",
     "all_gather_object",
@@ -145,6 +154,7 @@ __all__ = [
     "broadcast_object_list",
     "build_sharded_state_dict",
     "communication",
+    "create_nccl_config",
     "destroy_process_group",
     "dtensor_from_fn",
     "dtensor_from_local",
@@ -161,6 +171,7 @@ __all__ = [
     "gloo_init_parallel_env",
     "gloo_release",
     "init_parallel_env",
+    "io",
     "irecv",
     "is_available",
     "is_initialized",
@@ -171,6 +182,7 @@ __all__ = [
     "local_map",
     "new_group",
     "parallelize",
+    "passes",
     "plan",
     "recv",
     "recv_object_list",
@@ -194,6 +206,7 @@ __all__ = [
     "sharding",
     "shutdown_process_group",
     "spawn",
+    "split",
     "stream",
     "to_distributed",
     "to_static",

@@ -45,9 +45,38 @@ def new_group(
     return groups.make_group(ranks, timeout.total_seconds())
 
 
+_NCCL = {
+    "ll_buffsize": "NCCL_LL_BUFFSIZE", "ll128_buffsize": "NCCL_LL128_BUFFSIZE",
+    "simple_buffsize": "NCCL_BUFFSIZE", "nchannels": "NCCL_MAX_NCHANNELS",
+    "algoStr": "NCCL_ALGO", "protoStr": "NCCL_PROTO", "commName": "", "buffsize_align": "",
+}  # fmt: skip
+
+
+def create_nccl_config(nccl_config: dict[str, int | str] | None = None) -> None:
+    """None where the job does not use NCCL, as in Paddle. Where it does, XLA makes NCCL's groups
+    for the whole process, so what one group could ask for is an error that says what to set.
+
+    >>> create_nccl_config({"nchannels": 4})
+    """
+    if nccl_config is None:
+        return
+    unknown = sorted(set(nccl_config) - set(_NCCL))
+    if unknown:
+        raise InvalidArgument(
+            f"[create_nccl_config] there is no {unknown[0]!r}; there are {', '.join(_NCCL)}"
+        )
+    if is_available() and groups.is_initialized() and groups.get_global_group().backend == "NCCL":
+        said = [f"{_NCCL[k]}={v}" for k, v in nccl_config.items() if _NCCL[k]]
+        raise InvalidArgument(
+            "[create_nccl_config] NCCL is set up once for a process, by its environment "
+            f"variables. Start with: {' '.join(said) or 'nothing to set'}"
+        )
+
+
 __all__ = [
     "Group",
     "_get_global_group",
+    "create_nccl_config",
     "get_group",
     "is_available",
     "new_group",

@@ -19,13 +19,14 @@ from bireme.core.tensor import Tensor
 from bireme.nn import naming
 from bireme.nn.clip import ClipGradBase
 from bireme.nn.grouped import Repeated, put_all
+from bireme.optimizer.fused_states import FusedStates
 from bireme.optimizer.schedule import LRScheduler
 from bireme.optimizer.slots import Clocks, Slot, Slots
 from bireme.optimizer.update import Settings
 from bireme.regularizer import L2Decay, WeightDecayRegularizer
 
 
-class Optimizer:
+class Optimizer(FusedStates):
     """Base of all optimizers.
 
     A subclass names its accumulators (`_slots`), the values that all parameters share

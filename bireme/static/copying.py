@@ -75,6 +75,8 @@ def copy_program(program: Program, for_test: bool, only: list[int] | None = None
     made = Program()
     made.random_seed = program.random_seed
     made._initial = dict(program._initial)
+    made._graph_passes = program._graph_passes
+    made._layouts = dict(program._layouts)
     made._origin = program
     made._trace.lost_rules = [*program._trace.lost_rules, *program._trace.own_rules]
     _Copier(program._trace, made._trace, for_test, only).copy(made._copied)

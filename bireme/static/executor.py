@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme import passes
 from bireme.core import place as places
 from bireme.core import random, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -81,14 +82,15 @@ def make_plan(
         builder.copy_input(ref)
     for node in needed:
         builder.copy(node)
-    return Plan(ProgramOp(builder.finish(whole.outputs)), inputs, len(slots), list(writes))
+    graph = passes.run(builder.finish(whole.outputs), program._graph_passes)
+    return Plan(ProgramOp(graph), inputs, len(slots), list(writes))
 
 
 def plan_for(program: Program, slots: tuple[int, ...], writing: bool = True) -> Plan:
     """The plan, made once per state of the program and set of fetches."""
     recorded = program._trace
     newest = tuple([id(v.tensor._value) for v in recorded.vars.values()])
-    key = (len(recorded.code), newest, slots, writing)
+    key = (len(recorded.code), newest, slots, writing, program._graph_passes)
     plans: Any = program._plans
     plan = plans.pop(key, None)
     if plan is None:
@@ -221,7 +223,9 @@ def start_state(program: Program, scope: Scope) -> None:
         generator.set_state(program._generator.get_state())
     try:
         for name, (t, make) in program._initial.items():
-            scope.put(name, constant(fitting(name, t, make(scope))))
+            made = constant(fitting(name, t, make(scope)))
+            lay_out = program._layouts.get(name)
+            scope.put(name, made if lay_out is None else lay_out(made))
     finally:
         if program._generator is not None:
             generator.set_state(before)

@@ -41,6 +41,8 @@ class Program:
         self._copied: dict[int, Tensor] = {}
         self._random_seed = 0
         self._generator: Generator | None = None
+        self._graph_passes: tuple[str, ...] = ()
+        self._layouts: dict[str, Callable[[Tensor], Tensor]] = {}  # of state over several devices
         # The inputs and results of a program for inference.
         self._feeds: list[str] = []
         self._fetches: list[Tensor] = []
@@ -145,6 +147,12 @@ class Program:
     def global_seed(self, seed: int = 0) -> None:
         """Make this program's random numbers repeatable."""
         self.random_seed = seed
+
+    # --- passes ----------------------------------------------------------------------------
+
+    def use_graph_pass(self, name: str) -> None:
+        """Let this pass (see `bireme.passes.names()`) change the graph of every run."""
+        self._graph_passes = (*self._graph_passes, name)
 
     # --- copies and text -------------------------------------------------------------------
 

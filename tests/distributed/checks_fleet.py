@@ -182,6 +182,44 @@ def check_sharded_weights() -> None:
     np.testing.assert_array_equal(part.local_tensor.numpy(), np.arange(6.0, 12.0).reshape(2, 3))
 
 
+def _split_losses(parts: int) -> list[float]:
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": parts}
+    fleet.init(is_collective=True, strategy=strategy)
+    rng = np.random.RandomState(0)
+
+    def weight(*shape: int):
+        values = rng.randn(*shape).astype("float32")
+        return paddle.ParamAttr(initializer=paddle.nn.initializer.Assign(values))
+
+    static = paddle.static
+    paddle.enable_static()
+    try:
+        main, start = static.Program(), static.Program()
+        with static.program_guard(main, start), static.scope_guard(static.Scope()):
+            ids = static.data("ids", [None, 3], "int64")
+            rows = dist.split(ids, (8, 4), "embedding", 0, parts, weight_attr=weight(8, 4))
+            inner = dist.split(rows, (4, 6), "linear", 1, parts, False, weight(4, 6))
+            out = dist.split(inner, (6, 2), "linear", 0, parts, True, weight(6, 2))
+            loss = (out**2).mean()
+            paddle.optimizer.SGD(0.05).minimize(loss)
+            exe = static.Executor()
+            exe.run(start)
+            feed = {"ids": np.arange(6).reshape(2, 3)}
+            losses = [float(exe.run(main, feed, [loss])[0]) for _ in range(4)]
+            first = static.global_scope().tensor(main.all_parameters()[0].name)
+            if parts > 1:
+                assert len(first._array().sharding.device_set) == parts
+                assert first._array().sharding.spec[0] == "mp"
+            return losses
+    finally:
+        paddle.disable_static()
+
+
+def check_split_in_static_programs() -> None:
+    np.testing.assert_allclose(_split_losses(2), _split_losses(1), rtol=1e-5)
+
+
 def check_the_page_runs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "meshes.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)

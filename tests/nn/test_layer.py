@@ -13,6 +13,7 @@ import pytest
 
 import bireme
 from bireme import nn
+from bireme.core.errors import InvalidArgument
 
 
 def _guard(lib: Any) -> Any:
@@ -236,3 +237,26 @@ def test_paths() -> None:
     assert type(net.head[1]).__name__ == "Tanh"
     with pytest.raises(AttributeError, match="no sublayer 'nothing'"):
         net.get_sublayer("blocks.nothing")
+
+
+def test_sharded_state_dict_and_full(paddle):
+    def model(module):
+        return module.nn.Sequential(module.nn.Linear(2, 3), module.nn.BatchNorm1D(3))
+
+    ours, theirs = model(bireme), model(paddle)
+    for prefix in ("", "p."):
+        mine, real = ours.sharded_state_dict(prefix), theirs.sharded_state_dict(prefix)
+        assert list(mine) == list(real)
+        for key, part in mine.items():
+            assert part.key == real[key].key
+            assert part.global_shape == tuple(real[key].global_shape)
+            assert part.global_offset == tuple(real[key].global_offset)
+    whole = list(ours.full())
+    assert [name for name, _ in whole] == [name for name, _ in theirs.full()]
+    assert whole[1][1] is ours[0].weight
+    halves = [list(ours.full(num_splits=2, shard_idx=i)) for i in range(2)]
+    assert sorted(n for half in halves for n, _ in half) == [n for n, _ in whole]
+    with pytest.raises(InvalidArgument, match="aoa_config"):
+        ours.full({"aoa_statements": []})
+    with pytest.raises(InvalidArgument, match="option 'groups'"):
+        ours.full(groups=1)

@@ -303,3 +303,27 @@ def test_clear_errors() -> None:
         optimizer.set_lr(0.1)
     with pytest.raises(ValueError, match="more than one parameter group"):
         bireme.optimizer.SGD(0.1, parameters=[{"params": [a]}, {"params": [a]}])
+
+
+def test_state_in_one_buffer():
+    layer = bireme.nn.Linear(2, 3)
+    opt = bireme.optimizer.AdamW(0.1, parameters=layer.parameters())
+    layer(bireme.ones([4, 2])).sum().backward()
+    opt.step()
+    assert opt.fused_states_buffer is None  # nobody asked for it
+    opt.use_fusion_storage()
+    opt.set_merged_model_params({"w": layer.weight})
+    buffer = opt.fused_states_buffer.numpy()
+    state = opt.state_dict()
+    ranges = [e for kind in opt.fused_states_accumulators_meta.values() for e in kind.values()]
+    assert len(ranges) == 8  # two moments and two powers of two parameters
+    for entry in ranges:
+        part = buffer[entry["start"] : entry["end"]].reshape(entry["shape"])
+        np.testing.assert_array_equal(part, state[entry["name"]].numpy())
+    np.testing.assert_array_equal(buffer[-6:], layer.weight.numpy().ravel())
+    assert opt.fused_states_master_weights_meta == {}
+    assert opt.fused_states_buffer_ipc_meta is None
+    assert opt.fused_buffer_version == 1
+    opt.need_refuse()
+    assert opt.fused_states_buffer is not None
+    assert opt.fused_buffer_version == 2

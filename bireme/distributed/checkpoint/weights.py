@@ -1,53 +1,15 @@
-"""ShardedWeight: a process's part of a larger tensor, and where in it the part belongs."""
+"""Parts of larger tensors: made, put together, collected in state dicts."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Any, Union
 
+import numpy as np
+
 from bireme.core.errors import InvalidArgument
-from bireme.core.tensor import Tensor
-
-
-class ShardedWeight:
-    """`local_tensor` is the block at `global_offset` of a tensor of `global_shape`. A flattened
-    part is the range `flattened_range` of the block's elements in a row."""
-
-    def __init__(
-        self,
-        key: str,
-        local_tensor: Tensor,
-        local_shape: tuple[int, ...],
-        global_shape: tuple[int, ...],
-        global_offset: tuple[int, ...],
-        is_flattened: bool = False,
-        flattened_range: slice | None = None,
-    ) -> None:
-        self.key = key
-        self.local_tensor = local_tensor
-        self.local_shape = tuple(local_shape)
-        self.global_shape = tuple(global_shape)
-        self.global_offset = tuple(global_offset)
-        self.is_flattened = is_flattened
-        self.flattened_range = flattened_range
-        if len(self.global_offset) != len(self.global_shape) or any(
-            o + n > g
-            for o, n, g in zip(
-                self.global_offset, self.local_shape, self.global_shape, strict=False
-            )
-        ):
-            raise InvalidArgument(
-                f"[ShardedWeight] a block of shape {list(self.local_shape)} at "
-                f"{list(self.global_offset)} is not inside {list(self.global_shape)}"
-            )
-
-    def __str__(self) -> str:
-        return (
-            f"ShardedWeight(key={self.key}, local_shape={self.local_shape}, "
-            f"global_shape={self.global_shape}, global_offset={self.global_offset}, "
-            f"flattened_range={self.flattened_range})"
-        )
-
+from bireme.core.tensor import Tensor, constant
+from bireme.nn.sharded_weight import ShardedWeight, gather_parts
 
 ShardedStateDict = Union[dict[str, ShardedWeight], "OrderedDict[str, ShardedWeight]"]
 
@@ -84,6 +46,26 @@ def build_sharded_state_dict(
         if name in rules:
             made[key] = shard_weight(key, tensor, rules[name], group)
         else:
-            shape = tuple(tensor.shape)
-            made[key] = ShardedWeight(key, tensor, shape, shape, (0,) * len(shape))
+            made[key] = ShardedWeight.whole(key, tensor)
     return made
+
+
+def _gather_parts(weight: ShardedWeight, group: Any) -> Tensor:
+    """The whole of which all processes of the group hold parts, by exchanging all of them."""
+    from bireme.distributed.communication.objects import all_gather_object
+
+    parts: list[Any] = []
+    own = (weight.global_offset, weight.local_shape, weight.flattened_range)
+    all_gather_object(parts, (*own, np.asarray(weight.local_tensor.numpy())), group)
+    whole = np.empty(weight.global_shape, weight.local_tensor.dtype.numpy)
+    blocks: dict[tuple[int, ...], np.ndarray] = {}
+    for offset, shape, taken, array in parts:
+        # Parts that several processes hold are the same; flattened ones fill a block in turns.
+        block = blocks.setdefault(offset, np.empty(int(np.prod(shape)), whole.dtype))
+        block[slice(None) if taken is None else taken] = array.reshape(-1)
+        place = tuple([slice(o, o + n) for o, n in zip(offset, shape, strict=True)])
+        whole[place] = block.reshape(shape)
+    return constant(whole)
+
+
+gather_parts[:] = [_gather_parts]

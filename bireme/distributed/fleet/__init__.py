@@ -5,6 +5,7 @@ from bireme.distributed.fleet.data_generator import (
     MultiSlotDataGenerator,
     MultiSlotStringDataGenerator,
 )
+from bireme.distributed.fleet.dataset import InMemoryDataset, QueueDataset
 from bireme.distributed.fleet.fleet import Fleet
 from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
 from bireme.distributed.fleet.strategy import DistributedStrategy
@@ -39,9 +40,11 @@ __all__ = [
     "DistributedStrategy",
     "Fleet",
     "HybridCommunicateGroup",
+    "InMemoryDataset",
     "MultiSlotDataGenerator",
     "MultiSlotStringDataGenerator",
     "PaddleCloudRoleMaker",
+    "QueueDataset",
     "Role",
     "UserDefinedRoleMaker",
     "UtilBase",

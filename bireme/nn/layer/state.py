@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bireme.core.dtype import as_dtype
-from bireme.core.errors import BiremeError, ShapeMismatch
+from bireme.core.errors import BiremeError, InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn.layer.conversion import convert
 from bireme.nn.layer.registry import HookRemover
+from bireme.nn.sharded_weight import ShardedWeight, assembled
 
 if TYPE_CHECKING:
     from bireme.nn.layer.registry import Registry
@@ -77,6 +78,48 @@ class StateDict:
             include_non_persistable_buffer,
             use_hook,
             keep,
+        )
+
+    def sharded_state_dict(self, structured_name_prefix: str = "") -> dict[str, ShardedWeight]:
+        """The state with the place of each tensor in the whole model. A layer that holds parts
+        says so by overriding this (`distributed.shard_weight`); others hold whole tensors."""
+        own = self.state_dict(include_sublayers=False)
+        made = {}
+        for name, tensor in own.items():
+            key = structured_name_prefix + name
+            made[key] = ShardedWeight.whole(key, tensor)
+        for name, layer in self._sub_layers.items():
+            if layer is not None:
+                made.update(layer.sharded_state_dict(f"{structured_name_prefix}{name}."))
+        return made
+
+    def full(
+        self, aoa_config: dict[str, list[str]] | None = None, **kwargs: Any
+    ) -> Iterator[tuple[str, Tensor]]:
+        """(name, whole tensor) of all state, in the order of names.
+
+        Parts come from the processes of `process_group=`, or of the whole job, whose rows and
+        columns are `h_group=` and `v_group=`; all of them iterate. `num_splits=` and `shard_idx=`
+        give the entries `shard_idx`, `shard_idx + num_splits` … only. One tensor is put together
+        at a time, whatever `memory_growth_threshold=` says.
+        """
+        known = {
+            "h_group", "v_group", "process_group", "num_splits", "shard_idx",
+            "memory_growth_threshold",
+        }  # fmt: skip
+        unknown = sorted(set(kwargs) - known)
+        if unknown:
+            raise InvalidArgument(f"[full] does not know the option {unknown[0]!r}")
+        if aoa_config is not None:
+            raise InvalidArgument("[full] aoa_config is not provided; rename what comes out")
+        if (kwargs.get("h_group") is None) != (kwargs.get("v_group") is None):
+            raise InvalidArgument("[full] h_group and v_group come together")
+        group = kwargs.get("process_group")
+        weights = self.sharded_state_dict()
+        return (
+            (name, assembled(weights[name], group))
+            for i, name in enumerate(sorted(weights))
+            if i % kwargs.get("num_splits", 1) == kwargs.get("shard_idx", 0)
         )
 
     def to_static_state_dict(

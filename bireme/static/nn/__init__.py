@@ -15,6 +15,7 @@ from bireme.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_trans
 from bireme.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 from bireme.static.nn.pylayer import static_pylayer
 from bireme.static.nn.sampled import nce
+from bireme.static.nn.sparse import sparse_embedding
 from bireme.static.python_ops import py_func
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "prelu",
     "py_func",
     "row_conv",
+    "sparse_embedding",
     "spectral_norm",
     "static_pylayer",
     "switch_case",
