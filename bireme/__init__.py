@@ -91,6 +91,7 @@ _LAZY_NAMES = {
         "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm",
         "nn.parameters": "create_parameter",
         "static.program": "disable_static enable_static in_dynamic_mode",
+        "torch_names": "disable_compat enable_compat",
     }.items()
     for name in names.split()
 }

@@ -106,6 +106,8 @@ from bireme.ops.typed import ShortTensor as ShortTensor
 from bireme.static.program import disable_static as disable_static
 from bireme.static.program import enable_static as enable_static
 from bireme.static.program import in_dynamic_mode as in_dynamic_mode
+from bireme.torch_names import disable_compat as disable_compat
+from bireme.torch_names import enable_compat as enable_compat
 from bireme.utils.layers_utils import check_shape as check_shape
 
 __version__: builtins.str
