@@ -62,6 +62,15 @@ def not_a_tensor(function: str, argument: str, given: Any) -> TypeMismatch:
     )
 
 
+def second_name(function: str, mine: str, given: Any, other: str, value: Any) -> Any:
+    """`value`, given under a second name of the parameter `mine`, which must be free."""
+    if given is not None:
+        raise TypeMismatch(
+            f"[{function}] {other!r} is another name for {mine!r}; give one of them. Received: both"
+        )
+    return value
+
+
 def is_internal(filename: str) -> bool:
     return filename.startswith((_PACKAGE, "<bireme "))
 

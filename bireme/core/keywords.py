@@ -1,6 +1,7 @@
 """Paddle's second names for keywords (`input` for `x`, `dim` for `axis` …) and its `out=`.
 
-The names are data; a thin shim translates them. It is put around those public functions only
+The names are data; a thin shim translates them (functions that are called often take them
+themselves: `@op(also=...)`). It is put around those public functions only
 that have such names, hands positional calls straight through, and the operators do not pass
 it at all.
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from bireme.core.errors import TypeMismatch, not_a_tensor
+from bireme.core.errors import not_a_tensor, second_name
 from bireme.core.views import check_inplace, replace
 
 # Namespace below `paddle`, then "other=own other=own" and the functions that take them.
@@ -170,9 +171,6 @@ SPREAD: dict[str, dict[str, int]] = {
 # Second names that change a default: median(x, dim=0) gives values and indices, as in PyTorch.
 _ALSO: dict[tuple[str, str], dict[str, Any]] = {("median", "dim"): {"mode": "min"}}
 
-# Methods that keep to their own names: a shim would be one more frame in every call.
-_BARE_METHODS = frozenset(("argmax", "argmin", "expand_as", "index_put", "isclose", "reshape"))
-
 
 def accept(
     namespace: str,
@@ -189,7 +187,6 @@ def accept(
         name: dict(pair.split("=") for pair in pairs.split())
         for pairs, names in ALIASES.get(namespace, {}).items()
         for name in names.split()
-        if guard or name not in _BARE_METHODS
     }
     with_out = set(TAKES_OUT.get(namespace, "").split())
     spread = SPREAD.get(namespace, {})
@@ -233,12 +230,8 @@ def shim(
     def rename(kwargs: dict[str, Any]) -> dict[str, Any]:
         for other, mine in names.items():
             if other in kwargs:
-                if mine in kwargs:
-                    raise TypeMismatch(
-                        f"[{function.__name__}] {other!r} is another name for {mine!r}; give one "
-                        "of them"
-                    )
-                kwargs[mine] = kwargs.pop(other)
+                value = kwargs.pop(other)
+                kwargs[mine] = second_name(function.__name__, mine, kwargs.get(mine), other, value)
                 if (function.__name__, other) in _ALSO:
                     kwargs = _ALSO[function.__name__, other] | kwargs
         return kwargs

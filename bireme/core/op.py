@@ -33,6 +33,7 @@ from bireme.core.errors import (
     not_a_tensor,
     user_line,
 )
+from bireme.core.kinds import Takes, check_kinds
 from bireme.core.op_codegen import generate
 from bireme.core.trace import state
 
@@ -177,11 +178,13 @@ class Op:
         promote: str | None = None,
         infer: Callable[..., Any] | str | None = None,
         check: Callable[..., Any] | None = None,
+        takes: Takes | None = None,
         numpy: bool | Callable[..., Any] = True,
         amp: str | None = None,
         used_by: dict[str, tuple[str, ...]] | None = None,
         usual: Sequence[str] = (),
         carries: int | None = None,
+        also: dict[str, str] | None = None,
         register: bool = True,
     ):
         self.name = name
@@ -194,6 +197,7 @@ class Op:
         self.promote = promote
         self.infer = infer
         self.check = check
+        self.takes = takes
         self.numpy = numpy
         self.amp = amp
         # One table of Calls per autocast setting; None is "autocast off".
@@ -207,6 +211,7 @@ class Op:
         # - for None. Tensors alone always have one.
         self.usual = usual
         self.carries = carries  # how many results carry a gradient, counted from the first
+        self.also = also or {}  # second names of inputs, by which they may be given too
         self._grad_op: Op | None = None
         if register:
             if name in OPS:
@@ -254,6 +259,8 @@ class Op:
     def infer_types(self, call: Call) -> tuple[bool, tuple[Aval, ...]]:
         """(has a single result, result types)."""
         try:
+            if self.takes is not None:
+                check_kinds(self.takes, call.input_names(), _tensors_cast(call))
             if self.check is not None:
                 self.check(*call.group(_tensors_cast(call)), **call.attrs)
             if self.infer == "elementwise":

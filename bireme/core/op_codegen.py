@@ -12,6 +12,7 @@ from typing import Any
 
 from bireme.core import code_cache
 from bireme.core.aval import FLOAT, INT
+from bireme.core.errors import second_name
 from bireme.core.trace import Value, state
 
 
@@ -29,8 +30,16 @@ def generate(
     names = [n.lstrip("*") for n in op.inputs]
     attrs = list(op.attr_names)
     has_list = any(n.startswith("*") for n in op.inputs)
-    signature = ", ".join([f"{p}=_d_{p}" if p in defaults else p for p in params] + ["name=None"])
-    lines = [f"def function({signature}):"]
+    also = op.also  # second names: {"input": "x"}
+    spare = set(also.values())  # may be given under another name, so not required under this one
+    listed = [f"{p}=_d_{p}" if p in defaults else f"{p}=None" if p in spare else p for p in params]
+    listed += ["name=None", *(["*"] if also else ()), *(f"{other}=None" for other in also)]
+    lines = [f"def function({', '.join(listed)}):"]
+    for other, mine in also.items():
+        lines.append(
+            f"    if {other} is not None: {mine} = _second({op.shown!r}, {mine!r}, {mine}, "
+            f"{other!r}, {other})"
+        )
     if names and not has_list:
         for pattern in _patterns(op, names):
             lines += _direct_path(op, names, attrs, pattern)
@@ -45,6 +54,7 @@ def generate(
         "_invoke": invoke, "_op": op, "_state": state, "_tensors": tensor_types,
         "_tables": op.tables, "_Value": Value, "_Node": Node, "_Tensor": Tensor,
         "_prune": prune, "_wired": wired, "_attach": attach_values, "_FLOAT": FLOAT, "_INT": INT,
+        "_second": second_name,
         **{f"_d_{k}": v for k, v in defaults.items()},
     }  # fmt: skip
     # Ops of one signature share their code; only the globals differ.

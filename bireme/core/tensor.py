@@ -20,7 +20,7 @@ from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
 from bireme.core.dims import is_dim_expression
 from bireme.core.dtype import DType
-from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
+from bireme.core.errors import AutogradError, IndexOutOfRange, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.trace import Value, materialize, state
 
@@ -174,7 +174,13 @@ class Tensor:
         """The single element as a Python number."""
         array = np.asarray(sharding.whole(self._array()))
         if index:
-            return array.item(*index)
+            try:
+                return array.item(*index)
+            except (IndexError, ValueError) as e:
+                raise IndexOutOfRange(
+                    f"[item] {e}. Received: x.item({', '.join(map(repr, index))}) of a tensor of "
+                    f"shape {self.shape}"
+                ) from None
         if array.size != 1:
             raise InvalidArgument(
                 f"[item] only a tensor with one element can become a number. Received: shape "

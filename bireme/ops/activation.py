@@ -285,7 +285,7 @@ def _gelu_vjp(xp: Any, grad: Any, x: Any, approximate: bool) -> tuple[Any]:
     return (grad * slope,)
 
 
-@op(vjp=_gelu_vjp, infer="elementwise", check=_float_input)
+@op(vjp=_gelu_vjp, infer="elementwise", check=_float_input, also={"input": "x"})
 def gelu(xp, x, approximate=False):
     """x * Phi(x) with the normal distribution's Phi, or its approximation by tanh."""
     w = wide(xp, x)
@@ -323,10 +323,10 @@ def swish(x: Tensor, name: str | None = None) -> Tensor:
 
 def _swiglu_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     s = sigmoid_of(xp, x)
-    return grad * y * s * (1 + x * (1 - s)), grad * x * s
+    return grad * conj_of(xp, y * s * (1 + x * (1 - s))), grad * conj_of(xp, x * s)
 
 
-@op(name="swiglu", vjp=_swiglu_vjp, infer="elementwise")
+@op(name="swiglu", vjp=_swiglu_vjp, infer="elementwise", takes="fc")
 def _swiglu(xp, x, y):
     return x * sigmoid_of(xp, x) * y
 
@@ -436,17 +436,20 @@ def selu(
 
 def _softplus_vjp(xp: Any, grad: Any, x: Any, beta: Any, threshold: Any) -> tuple[Any, ...]:
     scaled = x * beta
-    return xp.where(scaled > threshold, grad, grad * sigmoid_of(xp, scaled)), None, None
+    past = xp.real(scaled) > xp.real(threshold)
+    return xp.where(past, grad, grad * conj_of(xp, sigmoid_of(xp, scaled))), None, None
 
 
-@op(name="softplus", vjp=_softplus_vjp, infer=_like_x, check=_float_input)
+@op(name="softplus", vjp=_softplus_vjp, infer=_like_x, takes={"x": "fc"})
 def _softplus(xp, x, beta, threshold):
     scaled = x * beta
-    return xp.where(scaled > threshold, x, softplus_of(xp, scaled) / beta)
+    return xp.where(xp.real(scaled) > xp.real(threshold), x, softplus_of(xp, scaled) / beta)
 
 
 def softplus_of(xp: Any, x: Any) -> Any:
-    """log(1 + exp(x)) without overflow."""
+    """log(1 + exp(x)) without overflow; of complex numbers as it stands."""
+    if x.dtype.kind == "c":
+        return xp.log(1 + xp.exp(x))
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
@@ -455,7 +458,11 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20, name: str | None
     return _softplus(x, float(beta), float(threshold))
 
 
-@op(vjp=lambda xp, grad, x: (grad * sigmoid_of(xp, -x),), infer="elementwise", check=_float_input)
+@op(
+    vjp=lambda xp, grad, x: (grad * conj_of(xp, sigmoid_of(xp, -x)),),
+    infer="elementwise",
+    takes="fc",
+)
 def log_sigmoid(xp, x):
     """log(sigmoid(x)) without overflow."""
     return -softplus_of(xp, -x)
@@ -475,11 +482,17 @@ def mish(xp, x):
     return x * xp.tanh(softplus_of(xp, x))
 
 
-@op(
-    vjp=lambda xp, grad, x: (grad / xp.square(1 + xp.abs(x)),),
-    infer="elementwise",
-    check=_float_input,
-)
+def _softsign_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    size = xp.abs(x)
+    if x.dtype.kind != "c":
+        return (grad / xp.square(1 + size),)
+    # x / (1 + |x|) is not analytic: the part of the gradient along x shrinks once more.
+    unit = x / xp.where(size == 0, xp.ones_like(size), size)
+    along = unit * xp.real(grad * xp.conj(unit))
+    return ((grad - along * (size / (1 + size))) / (1 + size),)
+
+
+@op(vjp=_softsign_vjp, infer="elementwise", takes="fc")
 def softsign(xp, x):
     """x / (1 + |x|)."""
     return x / (1 + xp.abs(x))

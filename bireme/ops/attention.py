@@ -18,7 +18,7 @@ from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
 from bireme.ops.dropout import drop_threshold, kept
-from bireme.ops.nn_support import need_float, wide
+from bireme.ops.nn_support import wide
 from bireme.ops.softmax import softmax_of
 
 
@@ -87,7 +87,6 @@ def _grouped(xp: Any, x: Any, key_heads: Any) -> Any:
 def _attention_check(
     query: Aval, key: Aval, value: Aval, mask: Aval | None, *rest: Any, causal: bool
 ) -> None:
-    need_float("query", query)
     for what, x in (("key", key), ("value", value)):
         if x.dtype is not query.dtype:
             raise TypeMismatch(
@@ -152,6 +151,7 @@ def _attention_vjp(
     vjp=_attention_vjp,
     infer=_attention_infer,
     check=_attention_check,
+    takes={"query": "f"},
     amp="white",
     usual=("ttt-fifii", "ttt-f----"),
 )  # fmt: skip
@@ -176,13 +176,23 @@ def _attention_weights(xp, query, key, mask, scale, causal=False):
     return _weights(xp, q, k, mask, scale, causal, heads).astype(query.dtype)
 
 
+def _scale_of(query: Tensor) -> float:
+    """1 / sqrt(width of a head)."""
+    shape = query._value.aval.shape
+    if len(shape) < 3:
+        raise ShapeMismatch(
+            "[attention] query must be [batch, length, heads, width]. Received: shape "
+            f"{query.shape}"
+        )
+    return shape[-1] ** -0.5 if shape[-1] else 1.0
+
+
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool,
     training: bool, scale: float | None,
 ) -> Tensor:  # fmt: skip
     if not scale:
-        width = query._value.aval.shape[-1]
-        scale = width**-0.5 if width else 1.0
+        scale = _scale_of(query)
     if dropout == 0.0 or not training:
         return _attention(query, key, value, mask, scale, None, None, None, None, causal)
     if not 0.0 <= dropout <= 1.0:
@@ -226,10 +236,10 @@ def scaled_dot_product_attention(
     heads in key and value than in query are shared in groups. `backend` is accepted for
     compatibility: one op serves every device.
     """
-    if not enable_gqa and query._value.aval.shape[-2] != key._value.aval.shape[-2]:
+    if not enable_gqa and query.shape[-2:-1] != key.shape[-2:-1]:
         raise ShapeMismatch(
             "[scaled_dot_product_attention] with enable_gqa=False query and key must have equally "
-            f"many heads. Received: {query.shape[-2]} and {key.shape[-2]}"
+            f"many heads. Received: {query.shape[-2:-1]} and {key.shape[-2:-1]}"
         )
     mask = None if is_causal else attn_mask
     if query._value.aval.ndim == 3:
@@ -254,7 +264,7 @@ def flash_attention(
     out = _attend(query, key, value, None, dropout, causal, training, softmax_scale)
     if not return_softmax:
         return out, None
-    scale = softmax_scale or query._value.aval.shape[-1] ** -0.5
+    scale = softmax_scale or _scale_of(query)
     return out, _attention_weights(query, key, None, float(scale), causal)
 
 

@@ -64,6 +64,16 @@ def axis_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
     )
 
 
+def dimension_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
+    """As `axis_in`, where a 0-d tensor, which has no dimension to cut or turn, is refused."""
+    if ndim == 0:
+        raise AxisOutOfRange(
+            f"[{name}] a 0-d tensor has no dimension to work along; reshape it to [1] first. "
+            f"Received: {what}={axis!r}"
+        )
+    return axis_in(axis, ndim, name, what)
+
+
 def axes_in(axes: Any, ndim: int, name: str, what: str = "axis") -> tuple[int, ...]:
     """Several axes counted from the front, each named once."""
     found = tuple([axis_in(a, ndim, name, what) for a in ints(axes, what)])

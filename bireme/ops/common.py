@@ -24,8 +24,6 @@ def _rows(xp: Any, x: Any, width: Any) -> Any:
 
 
 def _linear_check(x: Aval, weight: Aval, bias: Aval | None) -> None:
-    if not x.dtype.differentiable:
-        need_float("x", x)
     if weight.ndim != 2:
         raise ShapeMismatch(
             f"'weight' must be a matrix [in_features, out_features], not {list(weight.shape)}"
@@ -75,6 +73,7 @@ def _linear_vjp(xp: Any, grad: Any, x: Any, weight: Any, types: Any, needs: Any)
     vjp=_linear_vjp,
     infer=_linear_infer,
     check=_linear_check,
+    takes="ifc",
     amp="white",
     used_by={"x": ("weight",), "weight": ("x",)},
 )
@@ -98,7 +97,7 @@ def _bilinear_check(x1: Aval, x2: Aval, weight: Aval, bias: Aval | None) -> None
 @op(inputs=("x1", "x2", "weight", "bias"), check=_bilinear_check, amp="white")
 def bilinear(xp, x1, x2, weight, bias=None):
     """x1 @ weight[k] @ x2 for every output k, plus bias."""
-    out = xp.einsum("bi,kij,bj->bk", x1, weight, x2)
+    out = xp.einsum("bi,kij,bj->bk", *(wide(xp, a) for a in (x1, weight, x2))).astype(x1.dtype)
     return out if bias is None else out + bias
 
 
@@ -284,6 +283,7 @@ def normalize(
 
 @op(promote="binary")
 def _pairwise_distance(xp, x, y, p=2.0, epsilon=1e-6, keepdim=False):
+    x, y = (xp.reshape(a, (1,)) if a.ndim == 0 else a for a in (x, y))
     return _vector_norm(xp, x - y + epsilon, p, -1, keepdim)
 
 
@@ -302,10 +302,16 @@ def pairwise_distance(
 # --- labels and masks ---------------------------------------------------------------------------
 
 
+def _smooth_check(label: Aval, prior_dist: Aval | None, epsilon: Any) -> None:
+    if label.ndim == 0:
+        raise ShapeMismatch("a 0-d label has no classes")
+
+
 @op(
     inputs=("label", "prior_dist", "epsilon"),
     vjp=lambda xp, grad, epsilon: (grad * (1 - epsilon), None, None),
     infer=lambda label, prior_dist, epsilon: label,
+    check=_smooth_check,
 )
 def _label_smooth(xp, label, prior_dist, epsilon):
     if prior_dist is None:
@@ -359,7 +365,15 @@ def _gather_tree_numpy(xp: Any, ids: Any, parents: Any) -> Any:
     return out
 
 
-@op(differentiable=False, numpy=_gather_tree_numpy, infer=lambda ids, parents: ids)
+def _gather_tree_check(ids: Aval, parents: Aval) -> None:
+    if ids.ndim != 3 or ids.shape != parents.shape:
+        raise ShapeMismatch("ids and parents must both be [time, batch, beam], of one shape")
+
+
+@op(
+    differentiable=False, numpy=_gather_tree_numpy, infer=lambda ids, parents: ids, takes="i",
+    check=_gather_tree_check,
+)  # fmt: skip
 def gather_tree(xp, ids, parents):
     """Whole beam-search sequences from the ids and parents [time, batch, beam] of every step."""
     from bireme.core import jax_door

@@ -17,7 +17,7 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.core.views import Step, as_view
 from bireme.ops.math import complex as join
-from bireme.ops.math_unary import _real_dtype, _real_of, from_parts
+from bireme.ops.math_unary import _real_dtype, from_parts, real_of
 
 
 def _check_complex(x: Any) -> None:
@@ -29,7 +29,7 @@ def _real_vjp(xp: Any, grad: Any) -> tuple[Any]:
     return (from_parts(xp, grad, xp.zeros_like(grad)),)
 
 
-@op(name="real", vjp=_real_vjp, infer=_real_of, check=_check_complex)
+@op(name="real", vjp=_real_vjp, infer=real_of, check=_check_complex)
 def _real(xp, x):
     """The real part of a complex tensor."""
     return xp.real(x)
@@ -39,7 +39,7 @@ def _imag_vjp(xp: Any, grad: Any) -> tuple[Any]:
     return (from_parts(xp, xp.zeros_like(grad), grad),)
 
 
-@op(name="imag", vjp=_imag_vjp, infer=_real_of, check=_check_complex)
+@op(name="imag", vjp=_imag_vjp, infer=real_of, check=_check_complex)
 def _imag(xp, x):
     """The imaginary part of a complex tensor."""
     return xp.imag(x)

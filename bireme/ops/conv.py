@@ -19,6 +19,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.ops.manipulation import expand, reshape
 from bireme.ops.nn_support import channel_shape, ints, need_float, pad_constant, wide
 
 Pairs = tuple[tuple[int, int], ...]
@@ -446,7 +447,20 @@ def _convolve(
         plain = _checked_options(function, x, weight, *options)
     if x._value.aval.ndim != n + 2:
         _need_spatial(function, n, x, weight)
-    return _conv(x, weight, bias, *plain)
+    try:
+        return _conv(x, weight, bias, *plain)
+    except ShapeMismatch:
+        whole = _one_per_channel(bias, weight._value.aval.shape[0])
+        if whole is None:
+            raise
+        return _conv(x, weight, whole, *plain)
+
+
+def _one_per_channel(bias: Tensor | None, channels: int) -> Tensor | None:
+    """A bias of one number, which Paddle adds to every channel, as one for each."""
+    if bias is None or channels == 1 or bias._value.aval.size != 1:
+        return None
+    return expand(reshape(bias, [1]), [channels])
 
 
 # The attributes of convolutions whose options do not depend on the input, by options.
@@ -551,7 +565,14 @@ def _deconvolve(
                     f"[{function}] output_size must be in [{smallest}, {smallest} + stride - 1]. "
                     f"Received: {size}"
                 )
-    return _conv_transpose(x, weight, bias, size, stride, pads, dilation, groups, last)
+    how = (size, stride, pads, dilation, groups, last)
+    try:
+        return _conv_transpose(x, weight, bias, *how)
+    except ShapeMismatch:
+        whole = _one_per_channel(bias, weight._value.aval.shape[1] * groups)
+        if whole is None:
+            raise
+        return _conv_transpose(x, weight, whole, *how)
 
 
 def conv1d_transpose(

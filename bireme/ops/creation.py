@@ -401,10 +401,10 @@ triu = _triangle("triu", "x with zeros below the given diagonal.")
 
 
 def _diag_type(x: Aval, padding: Any, offset: int) -> Aval:
-    if x.ndim not in (1, 2):
+    if x.ndim > 2:
         raise ShapeMismatch("takes a vector or a matrix")
-    if x.ndim == 1:
-        n = x.shape[0] + abs(offset)
+    if x.ndim < 2:
+        n = (x.shape[0] if x.ndim else 1) + abs(offset)
         return aval((n, n), x.dtype)
     rows, columns = x.shape
     n = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
@@ -413,8 +413,8 @@ def _diag_type(x: Aval, padding: Any, offset: int) -> Aval:
 
 def _diag_vjp(xp: Any, grad: Any, types: Any, offset: int) -> tuple[Any, None]:
     shape = types[0].shape
-    if len(shape) == 1:
-        return xp.diagonal(grad, offset), None
+    if len(shape) < 2:
+        return xp.diagonal(grad, offset).reshape(shape), None
     full = xp.zeros(shape, grad.dtype)
     n = grad.shape[0]
     i = xp.arange(n) + max(0, -offset)
@@ -430,7 +430,7 @@ def _diag(xp, x, padding=0, offset=0):
     """The diagonal of a matrix, or the matrix with a given diagonal."""
     if x.ndim == 2:
         return xp.diagonal(x, offset)
-    made = xp.diag(x, offset)
+    made = xp.diag(xp.atleast_1d(x), offset)
     n = made.shape[0]
     on = xp.eye(n, n, offset, dtype=bool)
     return xp.where(on, made, xp.asarray(padding).astype(x.dtype))

@@ -18,14 +18,17 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.linalg import matmul
-from bireme.ops.math_unary import _real_dtype, conj_of
+from bireme.ops.math_unary import _real_dtype, conj_of, exp
 
 
 def _check_matrices(x: Any, *_: Any, **__: Any) -> None:
     if x.ndim < 2:
         raise ShapeMismatch("takes a matrix, or a batch of them")
-    if not x.dtype.differentiable:
-        raise TypeMismatch("takes floating or complex numbers; cast with .astype('float32')")
+    if not x.dtype.differentiable or x.dtype.bits < 32:
+        raise TypeMismatch(
+            "takes float32, float64 or complex numbers: decompositions need their digits; cast "
+            "with .astype('float32')"
+        )
 
 
 def _check_square(x: Any, *_: Any, **__: Any) -> None:
@@ -304,11 +307,11 @@ def _pinv(xp, x, rcond=1e-15, hermitian=False):
     if hermitian:
         values, vectors = xp.linalg.eigh(_hermitian(xp, x, "L"))
         size = xp.abs(values)
-        keep = size > limit * xp.max(size, axis=-1, keepdims=True)
+        keep = size > limit * xp.max(size, axis=-1, keepdims=True, initial=0)
         turned = xp.where(keep, 1 / xp.where(keep, values, 1), 0).astype(x.dtype)
         return xp.matmul(vectors * turned[..., None, :], _transposed(xp, vectors))
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
-    keep = s > limit * xp.max(s, axis=-1, keepdims=True)
+    keep = s > limit * xp.max(s, axis=-1, keepdims=True, initial=0)
     turned = xp.where(keep, 1 / xp.where(keep, s, 1), 0).astype(x.dtype)
     return xp.matmul(_transposed(xp, vh) * turned[..., None, :], _transposed(xp, u))
 
@@ -352,7 +355,7 @@ def _matrix_rank(xp, x, tol=None, rtol=None, hermitian=False):
         size = xp.abs(xp.linalg.eigvalsh(_hermitian(xp, x, "L")))
     else:
         size = xp.linalg.svd(x, compute_uv=False)
-    top = xp.max(size, axis=-1)
+    top = xp.max(size, axis=-1, initial=0)
     if tol is None and rtol is None:
         limit = float(np.finfo(x.dtype).eps) * max(x.shape[-2:]) * top
     else:
@@ -502,8 +505,13 @@ def _square_repeatedly(xp: Any, matrix: Any, times: Any) -> Any:
     return jax_door.jax().lax.fori_loop(0, _MAX_SQUARINGS, square, matrix)
 
 
-@op(check=_check_square, infer=lambda x: x)
-def matrix_exp(xp, x):
+def matrix_exp(x: Tensor, name: str | None = None) -> Tensor:
+    """The exponential of square matrices; of a number its exponential."""
+    return exp(x) if x.ndim == 0 else _matrix_exp(x)
+
+
+@op(name="matrix_exp", check=_check_square, infer=lambda x: x)
+def _matrix_exp(xp, x):
     """The exponential of a matrix, by scaling, a Taylor series and squaring."""
     size = xp.max(xp.sum(xp.abs(x), axis=-1), axis=-1, initial=0)[..., None, None]
     halvings = xp.ceil(xp.log2(xp.where(size > 0, size, 1))) + 2

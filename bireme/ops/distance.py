@@ -50,6 +50,8 @@ def _p_norm(xp, x, p=2.0, axis=None, keepdim=False):
     """(sum |x|**p) ** (1 / p) over `axis`."""
     axes = resolve(x.ndim, axis)
     size = xp.abs(_wide(x))
+    if np.isinf(p) and 0 in [x.shape[a] for a in axes]:  # the size of nothing
+        return xp.sum(size, axis=axes, keepdims=keepdim)
     if p == np.inf:
         return xp.max(size, axis=axes, keepdims=keepdim)
     if p == -np.inf:

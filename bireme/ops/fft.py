@@ -266,6 +266,10 @@ def _run_c2r(name: str, x: Tensor, s: Any, axes: Any, norm: str, forward: bool) 
     _check_norm(name, norm)
     x = as_complex_numbers(name, x)
     sizes, places = _where(name, x.ndim, s, axes, 1)
+    if 0 in [x.shape[a] for a in places] and sizes is None:
+        raise ShapeMismatch(
+            f"[{name}] there is nothing to transform: a dimension is 0. Received: {x.shape}"
+        )
     if sizes is None:
         return fft_c2r(x, places, norm, forward, None)
     x = _resized(x, (*sizes[:-1], sizes[-1] // 2 + 1), places)
@@ -473,6 +477,8 @@ def _shifted(name: str, x: Tensor, axes: Any, extra: int) -> Tensor:
     else:
         given = [axes] if isinstance(axes, int) else _sequence(name, "axes", axes)
         places = tuple([axis_in(a, x.ndim, name, "axes") for a in given])
+    if not places:
+        raise ShapeMismatch(f"[{name}] a 0-d tensor has no frequencies to move. Received: a 0-d")
     shape = x._value.aval.shape
     return _roll(x, tuple([(shape[a] + extra) // 2 for a in places]), places)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, second_name
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes, op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import PositionOutOfRange, axis_in, ints
@@ -514,10 +514,12 @@ def _index_put_add(xp, x, value, indices):
 
 
 def index_put(
-    x: Tensor, indices: Sequence[Tensor], value: Tensor, accumulate: bool = False,
-    name: str | None = None,
+    x: Tensor, indices: Sequence[Tensor], value: Any = None, accumulate: bool = False,
+    name: str | None = None, *, values: Any = None,
 ) -> Tensor:  # fmt: skip
     """A copy of `x` with `value` set, or added, at `x[indices]`."""
+    if values is not None:
+        value = second_name("index_put", "value", value, "values", values)
     found = _parse(x._value.aval.shape, tuple(indices))
     tensors = [t for _, t in found.advanced]
     if len(tensors) < len(indices):  # 0-d index tensors count as basic indices elsewhere

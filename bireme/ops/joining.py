@@ -10,7 +10,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.ops.axes import axis_in, ints, number
+from bireme.ops.axes import axis_in, dimension_in, ints, number
 from bireme.ops.manipulation import atleast_1d, atleast_2d, atleast_3d, reshape
 
 
@@ -136,7 +136,7 @@ def _split(xp, x, sections=(), axis=0):
 def split(x: Tensor, num_or_sections: Any, axis: Any = 0, name: str | None = None) -> list[Tensor]:
     """`x` in parts along `axis`: that many equal ones, or parts of the given sizes (one -1)."""
     shape = x._value.aval.shape
-    at = axis_in(axis, len(shape), "split")
+    at = dimension_in(axis, len(shape), "split")
     size = shape[at]
     if num_or_sections.__class__ is int:
         count = num_or_sections
@@ -180,7 +180,7 @@ def chunk(x: Tensor, chunks: int, axis: Any = 0, name: str | None = None) -> lis
 def unstack(x: Tensor, axis: int = 0, num: int | None = None) -> list[Tensor]:
     """The slices of `x` along `axis`, each without that dimension."""
     shape = x._value.aval.shape
-    at = axis_in(axis, len(shape), "unstack")
+    at = dimension_in(axis, len(shape), "unstack")
     if num is not None and num != shape[at]:
         raise InvalidArgument(
             f"[unstack] num must be {shape[at]}, the size of dimension {at}. Received: {num}"

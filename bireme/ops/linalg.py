@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
-from bireme.ops.axes import axis_in, ints
+from bireme.ops.axes import axis_in, dimension_in, ints
 from bireme.ops.math import multiply, plus
-from bireme.ops.math_unary import conj_of
+from bireme.ops.math_unary import cast, conj_of
 
 # --- matmul -----------------------------------------------------------------------------------
 
@@ -198,6 +199,12 @@ def multi_dot(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     tensors = list(x)
     if len(tensors) < 2:
         raise InvalidArgument(f"[multi_dot] takes at least two tensors. Received: {len(tensors)}")
+    for i, m in enumerate(tensors):
+        if m.ndim != 2 and not (m.ndim == 1 and i in (0, len(tensors) - 1)):
+            raise ShapeMismatch(
+                "[multi_dot] takes matrices; the first and the last may be vectors. Received: "
+                f"shape {m.shape} at place {i}"
+            )
     rows = [1 if m.ndim == 1 and i == 0 else m.shape[0] for i, m in enumerate(tensors)]
     sizes = [*rows, 1 if tensors[-1].ndim == 1 else tensors[-1].shape[1]]
     count = len(tensors)
@@ -223,6 +230,9 @@ def multi_dot(x: Sequence[Tensor], name: str | None = None) -> Tensor:
 
 
 def _einsum_body(xp: Any, operands: Sequence[Any], equation: str) -> Any:
+    if xp is np and operands[0].dtype.kind == "V":  # NumPy knows no einsum of bfloat16
+        wide = [x.astype(np.float32) for x in operands]
+        return _einsum_body(np, wide, equation).astype(operands[0].dtype)
     if xp is np:
         return np.einsum(equation, *operands, optimize=len(operands) > 1)
     return xp.einsum(equation, *operands)
@@ -309,12 +319,13 @@ def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> T
     of_x = [next(letters) for _ in range(x.ndim)]
     of_y = [next(letters) for _ in range(y.ndim)]
     for a, b in zip(first, second, strict=True):
-        if x.shape[a] != y.shape[b]:
+        if x.shape[a] == y.shape[b]:
+            of_y[b] = of_x[a]
+        elif 1 not in (x.shape[a], y.shape[b]):  # a 1 broadcasts: the other is summed by itself
             raise ShapeMismatch(
-                f"[tensordot] dimension {a} of x and {b} of y must be equal. Received: "
-                f"{x.shape} and {y.shape}"
+                f"[tensordot] dimension {a} of x and {b} of y must be equal, or one of them 1. "
+                f"Received: {x.shape} and {y.shape}"
             )
-        of_y[b] = of_x[a]
     left = [c for i, c in enumerate(of_x) if i not in first]
     right = [c for i, c in enumerate(of_y) if i not in second]
     return _einsum((x, y), f"{''.join(of_x)},{''.join(of_y)}->{''.join(left + right)}")
@@ -356,7 +367,7 @@ def _cross_vjp(xp: Any, grad: Any, x: Any, y: Any, axis: int) -> tuple[Any, Any]
     )
 
 
-@op(name="cross", vjp=_cross_vjp, promote="binary", infer="elementwise")
+@op(name="cross", vjp=_cross_vjp, promote="binary", infer="elementwise", takes="ifc")
 def _cross_elementwise(xp, x, y, axis=-1):
     """The cross product of vectors along `axis`."""
     return xp.cross(x, y, axis=axis)
@@ -368,7 +379,7 @@ def cross(x: Tensor, y: Tensor, axis: int = 9, name: str | None = None) -> Tenso
         if 3 not in x.shape:
             raise ShapeMismatch(f"[cross] no dimension of x has size 3. Received: {x.shape}")
         axis = x.shape.index(3)
-    axis = axis_in(axis, x.ndim, "cross")
+    axis = dimension_in(axis, x.ndim, "cross")
     if x.shape[axis] != 3 or list(x.shape) != list(y.shape):
         raise ShapeMismatch(
             f"[cross] x and y must have one shape with size 3 along axis {axis}. Received: "
@@ -419,10 +430,11 @@ def diagonal(xp, x, offset=0, axis1=0, axis2=1):
 def trace(
     x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None
 ) -> Tensor:
-    """The sum of a diagonal."""
+    """The sum of a diagonal, in x's own type."""
     from bireme.ops.reduction import _sum
 
-    return _sum(diagonal(x, offset, axis1, axis2), -1, False)
+    total = _sum(diagonal(x, offset, axis1, axis2), -1, False)
+    return cast(total, x.dtype) if x.dtype is dt.int32 else total
 
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import TypeMismatch
+from bireme.core.errors import TypeMismatch, second_name
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 
@@ -46,10 +46,12 @@ def _isclose(xp, x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
 
 
 def isclose(
-    x: Tensor, y: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False,
-    name: str | None = None,
+    x: Tensor, y: Any = None, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False,
+    name: str | None = None, *, other: Any = None,
 ) -> Tensor:  # fmt: skip
     """Where |x - y| <= atol + rtol * |y|."""
+    if other is not None:
+        y = second_name("isclose", "y", y, "other", other)
     return _isclose(x, y, float(rtol), float(atol), equal_nan)
 
 

@@ -10,7 +10,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
 from bireme.ops.activation import sigmoid_of, softplus_of
-from bireme.ops.math_unary import conj_of
+from bireme.ops.math_unary import conj_of, direction, real_of
 from bireme.ops.nn_support import (
     check_reduction,
     need_float,
@@ -18,13 +18,19 @@ from bireme.ops.nn_support import (
     reduce_loss,
     spread_loss_grad,
 )
+from bireme.ops.reduction import sum_dtype
 
 
 def _infer_pair(
     input: Aval, label: Aval, *rest: Any, reduction: str = "none", **attrs: Any
 ) -> Aval:
     shape = broadcast_shapes(input.shape, label.shape)
-    return aval(shape if reduction == "none" else (), input.dtype)
+    dtype = sum_dtype(input.dtype) if reduction == "sum" else input.dtype
+    return aval(shape if reduction == "none" else (), dtype)
+
+
+def _infer_size(input: Aval, label: Aval, reduction: str) -> Aval:
+    return real_of(_infer_pair(input, label, reduction=reduction))
 
 
 def _broadcast_shape(input: Aval, label: Aval) -> tuple[Any, ...]:
@@ -33,6 +39,10 @@ def _broadcast_shape(input: Aval, label: Aval) -> tuple[Any, ...]:
 
 def _same_shapes(input: Aval, label: Aval, *rest: Any, **attrs: Any) -> None:
     need_float("input", input)
+    _one_shape(input, label)
+
+
+def _one_shape(input: Aval, label: Aval, *rest: Any, **attrs: Any) -> None:
     if input.shape != label.shape:
         raise ShapeMismatch(
             f"input and label must have one shape, not {list(input.shape)} and {list(label.shape)}"
@@ -50,7 +60,10 @@ def _mse_vjp(
     return pull, (-pull if needs[1] else None)
 
 
-@op(name="mse_loss", promote="binary", vjp=_mse_vjp, infer=_infer_pair, inputs=("input", "label"))
+@op(
+    name="mse_loss", promote="binary", vjp=_mse_vjp, infer=_infer_pair, inputs=("input", "label"),
+    takes="ifc",
+)  # fmt: skip
 def _mse_loss(xp, input, label, reduction="mean"):
     diff = input - label
     return reduce_loss(xp, diff * diff, reduction)
@@ -73,11 +86,14 @@ def _l1_vjp(
     xp: Any, grad: Any, input: Any, label: Any, reduction: str, types: Any, needs: Any
 ) -> tuple[Any, Any]:
     each = spread_loss_grad(xp, grad, _broadcast_shape(*types), reduction)
-    pull = each * xp.sign(input - label)
+    pull = each * direction(xp, input - label)
     return pull, (-pull if needs[1] else None)
 
 
-@op(name="l1_loss", promote="binary", vjp=_l1_vjp, infer=_infer_pair, inputs=("input", "label"))
+@op(
+    name="l1_loss", promote="binary", vjp=_l1_vjp, infer=_infer_size, inputs=("input", "label"),
+    takes="ifc",
+)  # fmt: skip
 def _l1_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, xp.abs(input - label), reduction)
 
@@ -318,14 +334,17 @@ def sigmoid_focal_loss(
     return _sigmoid_focal_loss(logit, label, normalizer, float(alpha), float(gamma), reduction)
 
 
-@op(name="poisson_nll_loss", inputs=("input", "label", "epsilon"), check=_same_shapes, amp="black")
+@op(
+    name="poisson_nll_loss", inputs=("input", "label", "epsilon"), check=_one_shape, amp="black",
+    takes={"input": "fc"},
+)  # fmt: skip
 def _poisson_nll_loss(xp, input, label, epsilon, log_input=True, full=False, reduction="mean"):
     if log_input:
         loss = xp.exp(input) - label * input
     else:
         loss = input - label * xp.log(input + epsilon)
     if full:
-        above = label > 1
+        above = xp.real(label) > 1
         count = xp.where(above, label, 1)
         stirling = count * xp.log(count) - count + 0.5 * xp.log(2 * math.pi * count)
         loss = loss + xp.where(above, stirling, 0)

@@ -93,11 +93,18 @@ def hard_terms(
     return safe, factor
 
 
+def _summed(xp: Any, loss: Any, reduction: str) -> Any:
+    """The sum of losses that are divided already; the mean of no losses is NaN."""
+    total = xp.sum(loss)
+    nothing = any(type(d) is int and d == 0 for d in loss.shape)
+    return xp.full_like(total, np.nan) if nothing and reduction == "mean" else total
+
+
 def _count(xp: Any, x: Any) -> Any:
     size: Any = 1
     for d in x.shape:
         size = size * d
-    return size if size.__class__ is int else xp.asarray(size).astype(x.dtype)
+    return max(size, 1) if size.__class__ is int else xp.asarray(size).astype(x.dtype)
 
 
 def _hard_vjp(
@@ -151,7 +158,7 @@ def _cross_entropy(
         score = (1 - smoothing) * score + smoothing * xp.mean(x, axis=axis, keepdims=True)
     loss = (total - score) * factor
     if reduction != "none":
-        loss = xp.sum(loss)
+        loss = _summed(xp, loss, reduction)
     elif not keepdim:
         loss = xp.squeeze(loss, axis=axis)
     return loss.astype(input.dtype), total.astype(input.dtype)
@@ -169,6 +176,8 @@ def _soft_check(input: Aval, label: Aval, weight: Aval | None, axis: int, **rest
         )
     need_float("label", label)
     _check_class_weight(weight, input.shape[axis])
+    if input.shape[axis] == 0:
+        raise ShapeMismatch("there are no classes: the dimension of the classes is 0")
 
 
 def _soft_infer(
@@ -226,7 +235,9 @@ def _soft_cross_entropy(xp, input, label, weight, axis=-1, reduction="mean", use
     terms = xp.where(target != 0, target * log_p, 0)
     loss = -xp.sum(terms, axis=axis, keepdims=True)
     loss = loss * _soft_factor(xp, target, weight, axis, reduction)
-    return (loss if reduction == "none" else xp.sum(loss)).astype(input.dtype)
+    if reduction != "none":
+        loss = _summed(xp, loss, reduction)
+    return loss.astype(input.dtype)
 
 
 def cross_entropy(
@@ -439,7 +450,7 @@ def _hsigmoid_loss(xp, input, label, weight, bias, path_table, path_code, num_cl
     else:
         valid = path_table >= 0
         node, turn = xp.where(valid, path_table, 0), path_code
-    score = xp.einsum("bd,bsd->bs", input, weight[node])
+    score = xp.einsum("bd,bsd->bs", wide(xp, input), wide(xp, weight[node])).astype(input.dtype)
     if bias is not None:
         score = score + xp.reshape(bias, (-1,))[node]
     score = xp.clip(score, -40.0, 40.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from bireme.core.aval import Aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -196,14 +198,18 @@ def multi_margin_loss(
 
 
 def _multi_label_check(input: Aval, label: Aval, reduction: str) -> None:
-    need_float("input", input)
     need_integer("label", label)
     if input.ndim != 2 or label.ndim != 2:
         raise ShapeMismatch("input and label must be matrices [batch, classes]")
 
 
-@op(name="multi_label_margin_loss", inputs=("input", "label"), check=_multi_label_check)
+@op(
+    name="multi_label_margin_loss", inputs=("input", "label"), check=_multi_label_check,
+    takes={"input": "if"},
+)  # fmt: skip
 def _multi_label_margin_loss(xp, input, label, reduction="mean"):
+    if input.dtype.kind in "iu":
+        input = input.astype(np.float32)
     # Labels count up to the first -1.
     valid = xp.cumprod((label != -1).astype(label.dtype), axis=1) > 0
     safe = xp.where(valid, label, 0)
@@ -229,13 +235,14 @@ def multi_label_margin_loss(
 
 
 def _soft_label_check(input: Aval, label: Aval, weight: Aval | None, reduction: str) -> None:
-    _pair_check(input, label)
+    _one_shape(input=input.shape, label=label.shape)
 
 
 @op(
     name="multi_label_soft_margin_loss",
     inputs=("input", "label", "weight"),
     check=_soft_label_check,
+    takes={"input": "fc"},
 )
 def _multi_label_soft_margin_loss(xp, input, label, weight, reduction="mean"):
     loss = label * softplus_of(xp, -input) + (1 - label) * softplus_of(xp, input)
@@ -256,8 +263,13 @@ def multi_label_soft_margin_loss(
     return _multi_label_soft_margin_loss(input, label, weight, reduction)
 
 
-@op(name="soft_margin_loss", inputs=("input", "label"), check=_pair_check)
+@op(
+    name="soft_margin_loss", inputs=("input", "label"), takes={"input": "ifc"},
+    check=lambda input, label, reduction: _one_shape(input=input.shape, label=label.shape),
+)  # fmt: skip
 def _soft_margin_loss(xp, input, label, reduction="mean"):
+    if input.dtype.kind in "iu":
+        input = input.astype(np.float32)
     return reduce_loss(xp, softplus_of(xp, -label.astype(input.dtype) * input), reduction)
 
 

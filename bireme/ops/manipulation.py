@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, second_name
 from bireme.core.op import broadcast_shapes as common_shape
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -439,9 +439,13 @@ def broadcast_to(x: Tensor, shape: Shape, name: str | None = None) -> Tensor:
     return expand(x, shape)
 
 
-def expand_as(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
+def expand_as(
+    x: Tensor, y: Tensor | None = None, name: str | None = None, *, other: Tensor | None = None
+) -> Tensor:
     """`x` expanded to the shape of `y`."""
-    return _expand(x, y._value.aval.shape)
+    if other is not None:
+        y = second_name("expand_as", "y", y, "other", other)
+    return _expand(x, y._value.aval.shape)  # type: ignore[union-attr]
 
 
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:

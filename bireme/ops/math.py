@@ -31,7 +31,7 @@ def _subtract_vjp(xp: Any, grad: Any, needs: Any) -> tuple[Any, Any]:
     return grad, -grad if needs[1] else None
 
 
-@op(name="subtract", vjp=_subtract_vjp, promote="binary", infer="elementwise")
+@op(name="subtract", vjp=_subtract_vjp, promote="binary", infer="elementwise", takes="ifc")
 def minus(xp, x, y):
     """x - y."""
     return xp.subtract(x, y)
@@ -73,7 +73,7 @@ def over(xp, x, y):
     return xp.divide(x, y)
 
 
-@op(promote="binary", infer="elementwise", differentiable=False)
+@op(promote="binary", infer="elementwise", differentiable=False, takes="if")
 def floor_divide(xp, x, y):
     """The largest integer not above x / y."""
     if x.dtype.kind in "iub":
@@ -82,13 +82,22 @@ def floor_divide(xp, x, y):
 
 
 def _remainder_vjp(xp: Any, grad: Any, x: Any, y: Any, needs: Any) -> tuple[Any, Any]:
-    return grad, -grad * xp.floor(x / y) if needs[1] else None
+    if not needs[1]:
+        return grad, None
+    times = _nearest(xp, x / y) if x.dtype.kind == "c" else xp.floor(x / y)
+    return grad, -grad * conj_of(xp, times)
 
 
-@op(vjp=_remainder_vjp, promote="binary", infer="elementwise")
+def _nearest(xp: Any, z: Any) -> Any:
+    """Both parts of z rounded to an integer, halves away from zero."""
+    whole = [xp.sign(part) * xp.floor(xp.abs(part) + 0.5) for part in (xp.real(z), xp.imag(z))]
+    return from_parts(xp, *whole)
+
+
+@op(vjp=_remainder_vjp, promote="binary", infer="elementwise", takes="ifc")
 def remainder(xp, x, y):
-    """What is left of x after division by y; it has the sign of y."""
-    return xp.remainder(x, y)
+    """What is left of x after division by y; it has the sign of y (complex: the nearest)."""
+    return x - y * _nearest(xp, x / y) if x.dtype.kind == "c" else xp.remainder(x, y)
 
 
 mod = floor_mod = remainder
@@ -119,7 +128,7 @@ def divide(
     )
 
 
-@op(promote="binary", infer="elementwise", differentiable=False)
+@op(promote="binary", infer="elementwise", differentiable=False, takes="if")
 def _divide_trunc(xp, x, y):
     """x / y rounded towards zero."""
     if x.dtype.kind not in "iub":
@@ -151,7 +160,7 @@ def _pow_vjp(xp: Any, grad: Any, x: Any, y: Any, out: Any, needs: Any) -> tuple[
     return by_x, by_y
 
 
-@op(name="pow", vjp=_pow_vjp, promote="binary", infer="elementwise", amp="black")
+@op(name="pow", vjp=_pow_vjp, promote="binary", infer="elementwise", amp="black", takes="ifc")
 def power(xp, x, y):
     """x to the power y."""
     if x.dtype.kind in "iu":
@@ -198,7 +207,7 @@ def pow(x: Tensor, y: Any, name: str | None = None) -> Tensor:
     """x to the power y. Usual fixed exponents (2, 3, 1/2, -1 …) run as products or roots."""
     if (y.__class__ is float or y.__class__ is int) and isinstance(x, Tensor):
         d = x._value.aval.dtype
-        if y.__class__ is int or d.differentiable:
+        if d.differentiable or (d.is_integer and y.__class__ is int):
             if y == 2:
                 return square(x)
             if 3 <= y <= 8 and y == int(y):
@@ -229,13 +238,13 @@ def _minimum_vjp(xp: Any, grad: Any, x: Any, y: Any, needs: Any) -> tuple[Any, A
     return by_x, by_y
 
 
-@op(vjp=_maximum_vjp, promote="binary", infer="elementwise")
+@op(vjp=_maximum_vjp, promote="binary", infer="elementwise", takes="bif")
 def maximum(xp, x, y):
     """The larger of x and y; NaN where either is NaN."""
     return xp.maximum(x, y)
 
 
-@op(vjp=_minimum_vjp, promote="binary", infer="elementwise")
+@op(vjp=_minimum_vjp, promote="binary", infer="elementwise", takes="bif")
 def minimum(xp, x, y):
     """The smaller of x and y; NaN where either is NaN."""
     return xp.minimum(x, y)
@@ -247,7 +256,7 @@ def _fmax_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return xp.where(first, grad, none), xp.where(first, none, grad)
 
 
-@op(vjp=_fmax_vjp, promote="binary", infer="elementwise")
+@op(vjp=_fmax_vjp, promote="binary", infer="elementwise", takes="bif")
 def fmax(xp, x, y):
     """The larger of x and y; a NaN yields to the other."""
     return xp.fmax(x, y)
@@ -259,7 +268,7 @@ def _fmin_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return xp.where(first, grad, none), xp.where(first, none, grad)
 
 
-@op(vjp=_fmin_vjp, promote="binary", infer="elementwise")
+@op(vjp=_fmin_vjp, promote="binary", infer="elementwise", takes="bif")
 def fmin(xp, x, y):
     """The smaller of x and y; a NaN yields to the other."""
     return xp.fmin(x, y)
@@ -273,7 +282,10 @@ def _clip_vjp(xp: Any, grad: Any, x: Any, min: Any, max: Any) -> tuple[Any, None
     return (grad if inside is None else xp.where(inside, grad, xp.zeros_like(grad))), None, None
 
 
-@op(name="clip", inputs=("x", "min", "max"), vjp=_clip_vjp, promote="binary", infer="elementwise")
+@op(
+    name="clip", inputs=("x", "min", "max"), vjp=_clip_vjp, promote="binary", infer="elementwise",
+    takes="bif",
+)  # fmt: skip
 def _clip(xp, x, min=None, max=None):
     """x limited to [min, max]."""
     if min is not None:
@@ -299,7 +311,7 @@ def _lerp_vjp(xp: Any, grad: Any, x: Any, y: Any, weight: Any, needs: Any) -> tu
     return grad - by_y, by_y, grad * (y - x) if needs[2] else None
 
 
-@op(vjp=_lerp_vjp, promote="binary", infer="elementwise")
+@op(vjp=_lerp_vjp, promote="binary", infer="elementwise", takes="ifc")
 def lerp(xp, x, y, weight):
     """x + weight * (y - x): from x to y as the weight goes from 0 to 1."""
     return x + weight * (y - x)
@@ -310,7 +322,7 @@ def _atan2_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return share * y, -share * x
 
 
-@op(name="atan2", vjp=_atan2_vjp, promote="float_binary", infer="elementwise")
+@op(name="atan2", vjp=_atan2_vjp, promote="float_binary", infer="elementwise", takes="f")
 def _atan2(xp, x, y):
     """The angle of the point (y, x)."""
     return xp.arctan2(x, y)
@@ -340,7 +352,7 @@ def _heaviside_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, Any]:
     return none, xp.where(x == 0, grad, none)
 
 
-@op(vjp=_heaviside_vjp, promote="binary", infer="elementwise")
+@op(vjp=_heaviside_vjp, promote="binary", infer="elementwise", takes="bif")
 def heaviside(xp, x, y):
     """0 for x < 0, y for x == 0, 1 for x > 0."""
     step = (x > 0).astype(x.dtype)
@@ -351,7 +363,7 @@ def _logaddexp_vjp(xp: Any, grad: Any, x: Any, y: Any, out: Any) -> tuple[Any, A
     return grad * xp.exp(x - out), grad * xp.exp(y - out)
 
 
-@op(vjp=_logaddexp_vjp, promote="float_binary", infer="elementwise", amp="black")
+@op(vjp=_logaddexp_vjp, promote="float_binary", infer="elementwise", amp="black", takes="f")
 def logaddexp(xp, x, y):
     """log(exp(x) + exp(y)), without overflow."""
     return xp.logaddexp(x, y)
@@ -362,16 +374,16 @@ def _copysign_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return xp.where(x == 0, xp.zeros_like(grad), grad * flipped), xp.zeros_like(grad)
 
 
-@op(vjp=_copysign_vjp, promote="binary", infer="elementwise")
+@op(vjp=_copysign_vjp, promote="binary", infer="elementwise", takes="bif")
 def copysign(xp, x, y):
     """The size of x with the sign of y."""
     if x.dtype.kind in "iub":
         size = xp.abs(x)
-        return xp.where(y < 0, -size, size) if x.dtype.kind == "i" else size
+        return xp.where(y < 0, -size if x.dtype.kind == "i" else size, size)
     return xp.copysign(x, y)
 
 
-@op(promote="binary", infer="elementwise", differentiable=False)
+@op(promote="binary", infer="elementwise", differentiable=False, takes="f")
 def nextafter(xp, x, y):
     """The next representable number from x towards y."""
     return xp.nextafter(x, y)
@@ -386,13 +398,13 @@ def ldexp(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     return multiply(cast(x, to), power(2.0, cast(y, to)))
 
 
-@op(promote="binary", infer="elementwise", differentiable=False)
+@op(promote="binary", infer="elementwise", differentiable=False, takes="i")
 def gcd(xp, x, y):
     """The greatest common divisor."""
     return xp.gcd(x, y)
 
 
-@op(promote="binary", infer="elementwise", differentiable=False)
+@op(promote="binary", infer="elementwise", differentiable=False, takes="i")
 def lcm(xp, x, y):
     """The least common multiple."""
     return xp.lcm(x, y)
@@ -433,7 +445,7 @@ def scale(
 
 def increment(x: Tensor, value: float = 1.0, name: str | None = None) -> Tensor:
     """Add `value` to a tensor with one element, in place."""
-    if x.size != 1:
+    if x.size not in (0, 1):
         raise ShapeMismatch(
             f"[increment] takes a tensor with one element. Received: shape {x.shape}; use x + value"
         )
@@ -536,13 +548,7 @@ def frexp(x: Tensor, name: str | None = None) -> tuple[Tensor, Tensor]:
     return tuple(_frexp(x))  # type: ignore[return-value]
 
 
-def _frexp_type(x: Aval) -> tuple[Aval, Aval]:
-    if not x.dtype.is_floating:
-        raise TypeMismatch("takes a floating tensor")
-    return x, x
-
-
-@op(name="frexp", infer=_frexp_type)
+@op(name="frexp", infer=lambda x: (x, x), takes="f")
 def _frexp(xp, x):
     """(mantissa in [0.5, 1), exponent) with x = mantissa * 2**exponent."""
     mantissa, exponent = xp.frexp(x)

@@ -25,7 +25,7 @@ def conj_of(xp: Any, x: Any) -> Any:
 
 def _smooth(
     name: str, doc: str, body: Body, *, by_x: Body | None = None, by_out: Body | None = None,
-    amp: str | None = None, numpy: Any = True,
+    amp: str | None = None, numpy: Any = True, also: dict[str, str] | None = None,
 ) -> Any:  # fmt: skip
     """An analytic function of floats; integers become floats. `by_x(xp, x)` or
     `by_out(xp, out)` is its derivative."""
@@ -51,6 +51,7 @@ def _smooth(
         infer="elementwise",
         amp=amp,
         numpy=numpy,
+        also=also,
     )
 
 
@@ -91,7 +92,7 @@ tan = _smooth(
 )
 asin = _smooth(
     "asin", "Inverse sine.", lambda xp, x: xp.arcsin(x),
-    by_x=lambda xp, x: 1 / xp.sqrt(1 - x * x), amp="black",
+    by_x=lambda xp, x: 1 / xp.sqrt(1 - x * x), amp="black", also={"input": "x"},
 )  # fmt: skip
 acos = _smooth(
     "acos", "Inverse cosine.", lambda xp, x: xp.arccos(x),
@@ -154,11 +155,11 @@ def _real_dtype(d: dt.DType) -> dt.DType:
     return dt.float64 if d is dt.complex128 else dt.float32
 
 
-def _real_of(x: Aval) -> Aval:
+def real_of(x: Aval) -> Aval:
     return aval(x.shape, _real_dtype(x.dtype))
 
 
-def _direction(xp: Any, x: Any) -> Any:
+def direction(xp: Any, x: Any) -> Any:
     """x / |x|, and 0 at 0."""
     if x.dtype.kind != "c":
         return xp.sign(x)
@@ -167,10 +168,10 @@ def _direction(xp: Any, x: Any) -> Any:
 
 
 def _abs_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
-    return (grad * _direction(xp, x),)
+    return (grad * direction(xp, x),)
 
 
-@op(name="abs", vjp=_abs_vjp, infer=_real_of)
+@op(name="abs", vjp=_abs_vjp, infer=real_of)
 def abs(xp, x):
     """Absolute value; of a complex number its distance from zero."""
     return xp.abs(x)
@@ -180,10 +181,10 @@ def _zero_slope(xp: Any, grad: Any) -> tuple[Any]:
     return (xp.zeros_like(grad),)
 
 
-@op(vjp=_zero_slope, infer="elementwise")
+@op(vjp=_zero_slope, infer="elementwise", takes="ifc")
 def sign(xp, x):
     """-1, 0 or 1 by the sign of x; a unit number for complex x."""
-    return _direction(xp, x)
+    return direction(xp, x)
 
 
 def _sgn_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
@@ -196,10 +197,10 @@ def _sgn_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (xp.where(size == 0, 0, slope).astype(x.dtype),)
 
 
-@op(name="sgn", vjp=_sgn_vjp, infer="elementwise")
+@op(name="sgn", vjp=_sgn_vjp, infer="elementwise", takes="ifc")
 def sgn(xp, x):
     """x / |x|, and 0 where x is 0."""
-    return _direction(xp, x)
+    return direction(xp, x)
 
 
 def _stepwise(name: str, doc: str, function: str) -> Any:
@@ -210,7 +211,7 @@ def _stepwise(name: str, doc: str, function: str) -> Any:
 
     lowering.__doc__ = doc
     lowering.__module__ = __name__
-    return op(lowering, name=name, vjp=_zero_slope, infer="elementwise")
+    return op(lowering, name=name, vjp=_zero_slope, infer="elementwise", takes="bif")
 
 
 floor = _stepwise("floor", "The largest integer not above x.", "floor")
@@ -245,7 +246,7 @@ def _same_slope(xp: Any, grad: Any) -> tuple[Any]:
     return (grad,)
 
 
-@op(vjp=_same_slope, infer="elementwise")
+@op(vjp=_same_slope, infer="elementwise", takes="if")
 def frac(xp, x):
     """The fraction of x, with the sign of x."""
     return x - x if x.dtype.kind in "iub" else x - xp.trunc(x)
@@ -273,7 +274,9 @@ def assign_value(xp, x):
 def positive(x: Tensor, name: str | None = None) -> Tensor:
     """x itself, as a new tensor; bool has no sign and is refused."""
     if x.dtype is dt.bool_:
-        raise TypeMismatch("[positive] takes numbers. Received: a bool tensor")
+        raise TypeMismatch(
+            "[positive] a bool has no sign; write x.astype('int64'). Received: a bool tensor"
+        )
     return assign_value(x)
 
 
@@ -328,13 +331,13 @@ def isfinite(xp, x):
     return xp.isfinite(x)
 
 
-@op(infer="bool", differentiable=False)
+@op(infer="bool", differentiable=False, takes="bif")
 def isposinf(xp, x):
     """Where x is +inf."""
     return xp.isposinf(x)
 
 
-@op(infer="bool", differentiable=False)
+@op(infer="bool", differentiable=False, takes="bif")
 def isneginf(xp, x):
     """Where x is -inf."""
     return xp.isneginf(x)
@@ -346,7 +349,7 @@ def isreal(xp, x):
     return xp.isreal(x)
 
 
-@op(infer="bool", differentiable=False)
+@op(infer="bool", differentiable=False, takes="bif")
 def signbit(xp, x):
     """Where the sign of x is set (also for -0.0)."""
     return x < 0 if x.dtype.kind in "iub" else xp.signbit(x)
@@ -374,7 +377,7 @@ def _angle_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (grad * slope.astype(x.dtype),)
 
 
-@op(vjp=_angle_vjp, infer=_real_of)
+@op(vjp=_angle_vjp, infer=real_of)
 def angle(xp, x):
     """The argument of a complex number; 0 or pi for real ones."""
     return xp.angle(x).astype(_real_dtype(dt.as_dtype(x.dtype)).numpy)
@@ -395,7 +398,7 @@ def conj(xp, x):
 
 def _stanh_vjp(xp: Any, grad: Any, x: Any, scale_a: Any, scale_b: Any) -> tuple[Any, None, None]:
     t = xp.tanh(scale_a * x)
-    return grad * (scale_a * scale_b * (1 - t * t)), None, None
+    return grad * conj_of(xp, scale_a * scale_b * (1 - t * t)), None, None
 
 
 @op(inputs=("x", "scale_a", "scale_b"), vjp=_stanh_vjp, promote="float", infer="elementwise")
@@ -423,24 +426,20 @@ def _nan_to_num_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, None, None, None]:
     return xp.where(xp.isfinite(x), grad, xp.zeros_like(grad)), None, None, None
 
 
-@op(inputs=("x", "nan", "posinf", "neginf"), vjp=_nan_to_num_vjp, infer=lambda x, *_: x)
+@op(
+    inputs=("x", "nan", "posinf", "neginf"), vjp=_nan_to_num_vjp, infer=lambda x, *_: x,
+    takes={"x": "f"},
+)  # fmt: skip
 def nan_to_num(xp, x, nan=0.0, posinf=None, neginf=None):
     """Replace NaN and infinities by numbers; by default 0 and the type's largest."""
-    limits = dt.as_dtype(x.dtype)
-    top = _largest(limits)
+    import ml_dtypes
+
+    top = float(ml_dtypes.finfo(x.dtype).max)
     high = top if posinf is None else posinf
     low = -top if neginf is None else neginf
     y = xp.where(xp.isnan(x), xp.asarray(nan).astype(x.dtype), x)
     y = xp.where(x == np.inf, xp.asarray(high).astype(x.dtype), y)
     return xp.where(x == -np.inf, xp.asarray(low).astype(x.dtype), y)
-
-
-def _largest(dtype: dt.DType) -> float:
-    import ml_dtypes
-
-    if not dtype.is_floating:
-        raise TypeMismatch("takes a floating tensor")
-    return float(ml_dtypes.finfo(dtype.numpy).max)
 
 
 # --- types and copies -------------------------------------------------------------------------

@@ -89,8 +89,10 @@ def ints(function: str, what: str, value: Any, n: int) -> tuple[int, ...]:
 
 
 def reduce_loss(xp: Any, loss: Any, reduction: str) -> Any:
+    """The mean or sum; integers have integer means."""
     if reduction == "mean":
-        return xp.mean(loss)
+        mean = xp.mean(loss)
+        return mean.astype(loss.dtype) if loss.dtype.kind in "iu" else mean
     if reduction == "sum":
         return xp.sum(loss)
     return loss

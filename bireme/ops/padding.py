@@ -46,6 +46,8 @@ def _copy_check(x: Aval, pairs: Any, mode: str) -> None:
     for n, (lo, hi) in zip(x.shape, pairs, strict=True):
         if lo < 0 or hi < 0:
             raise InvalidArgument(f"mode={mode!r} takes no negative padding, not {(lo, hi)}")
+        if n == 0 and (lo or hi):
+            raise ShapeMismatch("a dimension of size 0 has nothing to copy; use mode='constant'")
         if mode == "reflect" and max(lo, hi) >= n > 0 and (lo or hi):
             raise ShapeMismatch(f"reflecting {(lo, hi)} elements needs more than {n} of them")
         if mode == "circular" and max(lo, hi) > n:

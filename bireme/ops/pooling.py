@@ -322,6 +322,10 @@ def _windowing(
         )
     shape = x._value.aval.shape
     space = [shape[a] for a in axes]
+    if 0 in space:
+        raise ShapeMismatch(
+            f"[{function}] an image without pixels has no windows. Received: shape {x.shape}"
+        )
     if padding.__class__ is int:
         pads: Pairs = ((padding, padding),) * n
     else:

@@ -59,6 +59,10 @@ def _adaptive(
     axes = _axes(function, x, n, data_format)
     space = [x._value.aval.shape[a] for a in axes]
     sizes = _sizes(function, output_size, n, space)
+    if 0 in space:
+        raise ShapeMismatch(
+            f"[{function}] an image without pixels has no windows. Received: shape {x.shape}"
+        )
     if min(sizes) < 1:
         raise InvalidArgument(
             f"[{function}] output_size must be positive. Received: {output_size!r}"

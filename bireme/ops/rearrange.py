@@ -12,7 +12,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view
-from bireme.ops.axes import axes_in, axis_in, ints, number
+from bireme.ops.axes import axes_in, axis_in, dimension_in, ints, number
 from bireme.ops.joining import unstack_at
 from bireme.ops.linalg import diagonal as _diagonal
 from bireme.ops.manipulation import flatten, reshape, transpose
@@ -34,6 +34,8 @@ def _flip(xp, x, axis=()):
 
 def flip(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     """`x` in reverse order along `axis`."""
+    if x.ndim == 0:
+        dimension_in(axis, 0, "flip")
     return _flip(x, axes_in(axis, x.ndim, "flip"))
 
 
@@ -289,7 +291,7 @@ def as_strided(
 
 def unfold(x: Tensor, axis: int, size: int, step: int, name: str | None = None) -> Tensor:
     """Windows of `size` elements along `axis`, `step` apart, as a new last dimension; a view."""
-    at = axis_in(axis, x.ndim, "unfold")
+    at = dimension_in(axis, x.ndim, "unfold")
     length = x._value.aval.shape[at]
     if not 0 < size <= length or step <= 0:
         raise InvalidArgument(

@@ -8,7 +8,7 @@ import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, second_name
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import AxisOutOfRange, ints
@@ -85,12 +85,12 @@ def _wide(x: Any) -> Any:
 # --- sums -------------------------------------------------------------------------------------
 
 
-def _sum_dtype(d: dt.DType) -> dt.DType:
-    return dt.int64 if d in (dt.bool_, dt.int32, dt.int16, dt.int8) else d
+def sum_dtype(d: dt.DType) -> dt.DType:
+    return dt.int64 if d in (dt.bool_, dt.int32) else d
 
 
 def _sum_type(x: Aval, axis: Any, keepdim: bool) -> Aval:
-    return aval(_reduced(x, axis, keepdim).shape, _sum_dtype(x.dtype))
+    return aval(_reduced(x, axis, keepdim).shape, sum_dtype(x.dtype))
 
 
 def _sum_vjp(xp: Any, grad: Any, types: Any, axis: Any, keepdim: bool) -> tuple[Any]:
@@ -100,7 +100,7 @@ def _sum_vjp(xp: Any, grad: Any, types: Any, axis: Any, keepdim: bool) -> tuple[
 @op(name="sum", vjp=_sum_vjp, infer=_sum_type, amp="black")
 def _sum(xp, x, axis=None, keepdim=False):
     """The sum over `axis`."""
-    to = _sum_dtype(dt.as_dtype(x.dtype)).numpy
+    to = sum_dtype(dt.as_dtype(x.dtype)).numpy
     wide = x if x.dtype.kind in "iub" else _wide(x)
     total = xp.sum(
         wide, axis=resolve(x.ndim, axis), keepdims=keepdim, dtype=None if wide is not x else to
@@ -130,7 +130,7 @@ def _nansum(xp, x, axis=None, keepdim=False):
     """The sum over `axis` without NaNs."""
     kept = x if x.dtype.kind in "iub" else xp.where(xp.isnan(x), xp.zeros_like(x), x)
     total = xp.sum(_wide(kept), axis=resolve(x.ndim, axis), keepdims=keepdim)
-    return total.astype(_sum_dtype(dt.as_dtype(x.dtype)).numpy)
+    return total.astype(sum_dtype(dt.as_dtype(x.dtype)).numpy)
 
 
 def nansum(
@@ -295,17 +295,25 @@ def _index_dtype(dtype: Any, name: str) -> str:
 
 def argmax(
     x: Tensor, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64",
-    name: str | None = None,
+    name: str | None = None, *, dim: int | None = None, keepdims: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Where the first largest element is, along `axis` or in the flattened tensor."""
+    if dim is not None:
+        axis = second_name("argmax", "axis", axis, "dim", dim)
+    if keepdims is not None:
+        keepdim = second_name("argmax", "keepdim", keepdim or None, "keepdims", keepdims)
     return _argmax(x, axis, keepdim, _index_dtype(dtype, "argmax"))
 
 
 def argmin(
     x: Tensor, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64",
-    name: str | None = None,
+    name: str | None = None, *, dim: int | None = None, keepdims: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Where the first smallest element is, along `axis` or in the flattened tensor."""
+    if dim is not None:
+        axis = second_name("argmin", "axis", axis, "dim", dim)
+    if keepdims is not None:
+        keepdim = second_name("argmin", "keepdim", keepdim or None, "keepdims", keepdims)
     return _argmin(x, axis, keepdim, _index_dtype(dtype, "argmin"))
 
 

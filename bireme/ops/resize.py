@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import is_dim_expression
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -131,6 +132,14 @@ def _resize_infer(x: Aval, axes: Any, sizes: Any, **rest: Any) -> Aval:
     return aval(tuple(shape), x.dtype)
 
 
+def _resize_check(x: Aval, axes: Any, mode: str, **rest: Any) -> None:
+    # Integers have a nearest neighbour; images of bytes are also blended, as in Paddle.
+    if not (x.dtype.is_integer and (mode == "nearest" or x.dtype is dt.uint8)):
+        need_float("x", x)
+    if 0 in [x.shape[a] for a in axes]:
+        raise ShapeMismatch("an image without pixels cannot be resized")
+
+
 def _resize_vjp(
     xp: Any, grad: Any, types: Any, axes: Any, sizes: Any, scales: Any, mode: str,
     align_corners: bool, align_mode: int, antialias: bool,
@@ -148,13 +157,13 @@ def _resize_vjp(
     inputs=("x",),
     vjp=_resize_vjp,
     infer=_resize_infer,
-    check=lambda x, **rest: need_float("x", x),
+    check=_resize_check,
 )
 def _interpolate(
     xp, x, axes=(), sizes=(), scales=(), mode="nearest", align_corners=False, align_mode=0,
     antialias=False,
 ):  # fmt: skip
-    out = wide(xp, x)
+    out = x.astype(np.float32) if x.dtype == np.uint8 and mode != "nearest" else wide(xp, x)
     for axis, taps in _plan(x, axes, sizes, scales, (mode, align_corners, align_mode, antialias)):
         out = _resize_axis(xp, out, axis, taps)
     return out.astype(x.dtype)
@@ -370,7 +379,8 @@ def _gather(xp: Any, x: Any, corner: list[Any]) -> Any:
 )
 def _grid_sample(xp, x, grid, mode="bilinear", padding_mode="zeros", align_corners=True):
     space = x.shape[2:]
-    points = xp.reshape(grid, (grid.shape[0], -1, len(space)))
+    count = -1 if grid.shape[0] else math.prod(grid.shape[1:-1])
+    points = xp.reshape(grid, (grid.shape[0], count, len(space)))
     # The grid's last axis is x, y(, z): the other way round than the image's.
     places = [
         _place(xp, points[:, :, len(space) - 1 - i], n, padding_mode, align_corners)

@@ -53,7 +53,7 @@ def where(condition: Tensor, x: Any = None, y: Any = None, name: str | None = No
 
 
 def _one_type(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Both as tensors of the type that arithmetic on them would have."""
+    """Both as tensors of one type."""
     from bireme.ops.math_unary import cast
 
     x_type, y_type = _type_of(x), _type_of(y)
@@ -68,6 +68,8 @@ def _one_type(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     elif isinstance(x, Tensor) or isinstance(y, Tensor):
         tensor, other = (x_type, y) if isinstance(x, Tensor) else (y_type, x)
         both = dt.with_number(tensor, type(other))
+        if isinstance(other, float) and both.is_floating:  # unlike arithmetic, as Paddle does
+            both = dt.promote(both, dt.default_float()) or both
     else:
         both = dt.promote_any(x_type, y_type)
     made = [v if isinstance(v, Tensor) else constant(np.asarray(v, both.numpy)) for v in (x, y)]
@@ -191,7 +193,7 @@ def topk(
     count = number(k, "k")
     where_ = axis_in(-1 if axis is None else axis, x.ndim, "topk")
     length = x._value.aval.shape[where_] if x.ndim else 1
-    if count < 1 or (type(length) is int and count > length):
+    if count < 1 or (x.ndim and type(length) is int and count > length):
         raise InvalidArgument(
             f"[topk] k must be from 1 to the length {length} of axis {where_}. Received: k={count}"
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
@@ -18,7 +19,7 @@ from bireme.ops.creation import ones
 from bireme.ops.fft import as_complex_numbers, fft_c2c, fft_c2r, fft_r2c
 from bireme.ops.manipulation import squeeze, transpose, unsqueeze
 from bireme.ops.math import divide, multiply
-from bireme.ops.math_unary import _real_dtype
+from bireme.ops.math_unary import _real_dtype, cast
 from bireme.ops.nn_support import scatter_add
 from bireme.ops.padding import _pad_constant, _pad_copy
 
@@ -90,7 +91,9 @@ def _positive(name: str, what: str, value: Any) -> None:
         raise InvalidArgument(f"[{name}] {what} must be a positive integer. Received: {value!r}")
 
 
-def _check_axis(name: str, axis: Any) -> None:
+def _check_axis(name: str, x: Tensor, axis: Any) -> None:
+    if x.ndim == 0:
+        raise ShapeMismatch(f"[{name}] takes at least one dimension. Received: a 0-d tensor")
     if axis not in (0, -1):
         raise InvalidArgument(f"[{name}] axis must be 0 or -1. Received: {axis!r}")
 
@@ -103,7 +106,7 @@ def frame(
     x: Tensor, frame_length: int, hop_length: int, axis: int = -1, name: str | None = None
 ) -> Tensor:
     """Overlapping frames: [..., length, frame] of the last axis, [frame, length, ...] of axis 0."""
-    _check_axis("frame", axis)
+    _check_axis("frame", x, axis)
     _positive("frame", "frame_length", frame_length)
     _positive("frame", "hop_length", hop_length)
     if _too_long(frame_length, x.shape[axis]):
@@ -121,7 +124,7 @@ def frame(
 
 def overlap_add(x: Tensor, hop_length: int, axis: int = -1, name: str | None = None) -> Tensor:
     """The signal of frames [..., length, frame], or [frame, length, ...] for axis 0."""
-    _check_axis("overlap_add", axis)
+    _check_axis("overlap_add", x, axis)
     _positive("overlap_add", "hop_length", hop_length)
     if x.ndim < 2:
         raise ShapeMismatch(f"[overlap_add] takes at least two dimensions. Received: {x.shape}")
@@ -169,6 +172,8 @@ def stft(
     """
     if x.ndim not in (1, 2):
         raise ShapeMismatch(f"[stft] takes [time] or [batch, time]. Received: {x.shape}")
+    if x.dtype.is_integer:
+        x = cast(x, dt.default_float())
     hop = n_fft // 4 if hop_length is None else hop_length
     _positive("stft", "hop_length", hop)
     _positive("stft", "n_fft", n_fft)

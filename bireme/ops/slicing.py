@@ -25,7 +25,7 @@ from bireme.core.errors import IndexOutOfRange, InvalidArgument, ShapeMismatch, 
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view, assign, check_inplace
-from bireme.ops.axes import PositionOutOfRange, axis_in, ints, number
+from bireme.ops.axes import PositionOutOfRange, axis_in, dimension_in, ints, number
 from bireme.ops.slice_ops import (
     AT,
     FULL,
@@ -357,7 +357,7 @@ def _slices(
     name: str, x: Tensor, axes: Any, starts: Any, ends: Any, strides: Any = None
 ) -> tuple[Any, ...]:
     ndim = x._value.aval.ndim
-    places = [axis_in(a, ndim, name, "axes") for a in ints(axes, "axes")]
+    places = [dimension_in(a, ndim, name, "axes") for a in ints(axes, "axes")]
     first, last = ints(starts, "starts"), ints(ends, "ends")
     step = (1,) * len(places) if strides is None else ints(strides, "strides")
     if not len(places) == len(first) == len(last) == len(step):
@@ -385,7 +385,7 @@ def strided_slice(
 
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` positions of dimension `dim`, from `start` on."""
-    size = input._value.aval.shape[axis_in(dim, input.ndim, "narrow", "dim")]
+    size = input._value.aval.shape[dimension_in(dim, input.ndim, "narrow", "dim")]
     first = number(start, "start")
     first = first + size if first < 0 else first
     if length < 0 or not 0 <= first <= size - length:
@@ -430,7 +430,7 @@ def select_scatter(
     x: Tensor, values: Tensor, axis: int, index: int, name: str | None = None
 ) -> Tensor:
     """A copy of `x` in which position `index` of dimension `axis` is replaced by `values`."""
-    at = axis_in(axis, x.ndim, "select_scatter")
+    at = dimension_in(axis, x.ndim, "select_scatter")
     return _with_item(x, (span(None),) * at + (operator.index(index),), values)
 
 

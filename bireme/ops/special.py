@@ -38,7 +38,9 @@ def _define(
 
     lowering.__doc__ = doc
     lowering.__module__ = __name__
-    return op(lowering, name=name, vjp=rule, promote="float", infer="elementwise", amp=amp)
+    return op(
+        lowering, name=name, vjp=rule, promote="float", infer="elementwise", amp=amp, takes="f"
+    )
 
 
 erf = _define(
@@ -83,7 +85,7 @@ def _erfinv_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
     return (grad * ((math.sqrt(math.pi) / 2) * xp.exp(out * out)),)
 
 
-@op(vjp=_erfinv_vjp, promote="float", infer="elementwise", amp="black")
+@op(vjp=_erfinv_vjp, promote="float", infer="elementwise", amp="black", takes="f")
 def erfinv(xp, x):
     """The inverse of the error function."""
     return _call(xp, "erfinv", x)
@@ -102,7 +104,7 @@ def _polygamma_at(xp: Any, x: Any, n: int) -> Any:
     return _library(xp).polygamma(order, wide).astype(x.dtype)
 
 
-@op(name="polygamma", vjp=_polygamma_vjp, promote="float", infer="elementwise")
+@op(name="polygamma", vjp=_polygamma_vjp, promote="float", infer="elementwise", takes="f")
 def _polygamma(xp, x, n=1):
     """The n-th derivative of digamma."""
     return _polygamma_at(xp, x, n)
@@ -141,13 +143,13 @@ def _gammaincc_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[None, Any]:
     return None, -grad * _incomplete_slope(xp, x, y)
 
 
-@op(vjp=_gammainc_vjp, promote="float_binary", infer="elementwise")
+@op(vjp=_gammainc_vjp, promote="float_binary", infer="elementwise", takes="f")
 def gammainc(xp, x, y):
     """The regularised lower incomplete gamma function P(x, y); differentiable by y."""
     return _call(xp, "gammainc", x, y)
 
 
-@op(vjp=_gammaincc_vjp, promote="float_binary", infer="elementwise")
+@op(vjp=_gammaincc_vjp, promote="float_binary", infer="elementwise", takes="f")
 def gammaincc(xp, x, y):
     """The regularised upper incomplete gamma function Q(x, y); differentiable by y."""
     return _call(xp, "gammaincc", x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ def _lines(xp: Any, x: Any, axis: Any) -> Any:
     axes = resolve(x.ndim, axis)
     kept = [i for i in range(x.ndim) if i not in axes]
     moved = xp.transpose(x, (*kept, *axes))
-    return moved.reshape((*[x.shape[i] for i in kept], -1))
+    length = math.prod([x.shape[i] for i in axes]) if 0 in x.shape else -1
+    return moved.reshape((*[x.shape[i] for i in kept], length))
 
 
 def _restore(xp: Any, result: Any, ndim: int, axis: Any, keepdim: bool) -> Any:
@@ -30,6 +32,8 @@ def _restore(xp: Any, result: Any, ndim: int, axis: Any, keepdim: bool) -> Any:
 def _middle(xp: Any, x: Any, axis: Any, skip_nan: bool) -> tuple[Any, Any, Any]:
     """(sorted lines' two middle values, and their positions in the unsorted lines)."""
     lines = _lines(xp, x, axis)
+    if type(lines.shape[-1]) is int and lines.shape[-1] == 0:  # the median of nothing is NaN
+        lines = xp.full((*lines.shape[:-1], 1), np.nan, lines.dtype)
     order = xp.argsort(lines, axis=-1, stable=True)
     if skip_nan:
         n = xp.sum(~xp.isnan(lines), axis=-1, keepdims=True)
@@ -58,7 +62,7 @@ def _median_vjp(xp: Any, grad: Any, x: Any, axis: Any, keepdim: bool, skip_nan: 
     return (xp.where(at, share, xp.zeros_like(share)),)
 
 
-@op(name="median", vjp=_median_vjp, infer=_reduced)
+@op(name="median", vjp=_median_vjp, infer=_reduced, takes="f")
 def _median(xp, x, axis=None, keepdim=False, skip_nan=False):
     """The mean of the two middle elements."""
     lines, low, high = _middle(xp, x, axis, skip_nan)
@@ -71,7 +75,7 @@ def _with_index(x: Aval, axis: Any, keepdim: bool, skip_nan: bool) -> tuple[Aval
     return value, aval(value.shape, dt.int64)
 
 
-@op(name="median_min", infer=_with_index)
+@op(name="median_min", infer=_with_index, takes="f")
 def _median_min(xp, x, axis=None, keepdim=False, skip_nan=False):
     """The lower middle element and its position along the axis."""
     lines, low, _ = _middle(xp, x, axis, skip_nan)
@@ -87,8 +91,6 @@ def _middle_of(x: Tensor, axis: Any, keepdim: bool, mode: str, skip_nan: bool, n
     if mode not in ("avg", "min"):
         raise InvalidArgument(f"[{name}] mode must be 'avg' or 'min'. Received: {mode!r}")
     axis = as_axis(axis)
-    if type(x.size) is int and x.size == 0:
-        raise ShapeMismatch(f"[{name}] the median of no elements is not defined")
     if mode == "avg":
         return _median(x, axis, keepdim, skip_nan)
     result = _median_min(x, axis, keepdim, skip_nan)
@@ -99,7 +101,12 @@ def median(
     x: Tensor, axis: Any = None, keepdim: bool = False, mode: str = "avg", name: str | None = None
 ) -> Any:
     """The median over `axis`; mode "min" gives (lower middle element, its index)."""
-    if not x.dtype.is_floating:
+    if x.dtype.is_integer and mode == "min":  # an element of x
+        result = _middle_of(cast(x, dt.float64), axis, keepdim, mode, False, "median")
+        if isinstance(result, tuple):
+            return cast(result[0], x.dtype), result[1]
+        return cast(result, x.dtype)
+    if x.dtype is not dt.float64 and (mode == "avg" or not x.dtype.is_floating):
         x = cast(x, dt.float32)
     return _middle_of(x, axis, keepdim, mode, False, "median")
 
@@ -120,7 +127,15 @@ def nanmedian(
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-@op(name="quantile")
+def _check_quantile(x: Any, q: Any, axis: Any, **_: Any) -> None:
+    reduced = resolve(x.ndim, axis)
+    if 0 in [x.shape[a] for a in reduced] and 0 not in [
+        d for i, d in enumerate(x.shape) if i not in reduced
+    ]:
+        raise ShapeMismatch("the quantile of no elements is not defined: a reduced dimension is 0")
+
+
+@op(name="quantile", takes={"x": "f"}, check=_check_quantile)
 def _quantile(xp, x, q, axis=None, keepdim=False, interpolation="linear", skip_nan=False):
     """The value below which the share q of the elements lies."""
     lines = xp.sort(_lines(xp, x, axis), axis=-1)
@@ -151,11 +166,6 @@ def _quantile(xp, x, q, axis=None, keepdim=False, interpolation="linear", skip_n
 def _quantiles(
     x: Tensor, q: Any, axis: Any, keepdim: bool, interpolation: str, skip_nan: bool, name: str
 ) -> Tensor:
-    if not x.dtype.is_floating:
-        raise TypeMismatch(
-            f"[{name}] takes a floating tensor. Received: {x.dtype.name}; cast it with "
-            ".astype('float32')"
-        )
     if interpolation not in _INTERPOLATIONS:
         raise InvalidArgument(
             f"[{name}] interpolation must be one of {_INTERPOLATIONS}. Received: {interpolation!r}"
@@ -265,16 +275,23 @@ def bincount(
 ) -> Tensor:
     """How often each number from 0 to the largest occurs in x, or the sum of its weights."""
     if not x.dtype.is_integer:
-        raise TypeMismatch(f"[bincount] takes integers. Received: {x.dtype.name}")
+        raise TypeMismatch(
+            f"[bincount] counts integers; write x.astype('int64'). Received: x of {x.dtype.name}"
+        )
+    if weights is not None and (weights.dtype.is_complex or weights.dtype is dt.bool_):
+        raise TypeMismatch(
+            f"[bincount] weights are integers or floats. Received: {weights.dtype.name}"
+        )
     array = x.numpy()
     if array.ndim != 1 or (array.size and array.min() < 0):
         raise InvalidArgument(
             f"[bincount] takes a vector of numbers that are not negative. Received: shape {x.shape}"
         )
     if weights is None:
-        return constant(np.bincount(array, minlength=minlength).astype(x.dtype.numpy))
+        return constant(np.bincount(array, minlength=minlength).astype(np.int64))
     counts = np.bincount(array, weights.numpy(), minlength)
-    return constant(counts.astype(weights.dtype.numpy))
+    to = weights.dtype if weights.dtype.is_floating else dt.float64
+    return constant(counts.astype(to.numpy))
 
 
 # --- covariance -------------------------------------------------------------------------------
@@ -295,6 +312,8 @@ def _cov(xp, x, fweights=None, aweights=None, rowvar=True, ddof=True):
         total: Any = rows.shape[1]
         mean = xp.mean(rows, axis=1, keepdims=True)
         factor = total - 1 if ddof else total
+        if type(factor) is int:
+            factor = max(factor, 0)  # no observations have no covariance: NaN
     else:
         total = xp.sum(weight)
         mean = xp.sum(rows * weight, axis=1, keepdims=True) / total

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
+from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch, second_name
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.nn import naming
 from bireme.nn.layer.calls import call_with_hooks
@@ -162,8 +162,17 @@ class Layer(StateDict, Conversion):
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         self.add_parameter(name, param)
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistable: bool = True) -> None:
+    def register_buffer(
+        self,
+        name: str,
+        tensor: Tensor | None,
+        persistable: bool = True,
+        *,
+        persistent: bool | None = None,
+    ) -> None:
         """Register a tensor that is state but not trained; saved if `persistable`."""
+        if persistent is not None:
+            persistable = persistent
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeMismatch(
@@ -320,23 +329,41 @@ class Layer(StateDict, Conversion):
     ) -> Iterator[tuple[str, Layer]]:
         return self.named_sublayers(prefix, True, memo, remove_duplicate)
 
-    def parameters(self, include_sublayers: bool = True) -> list[Parameter]:
+    def parameters(
+        self, include_sublayers: bool = True, *, recurse: bool | None = None
+    ) -> list[Parameter]:
         """All parameters, each once."""
-        return [p for _, p in self.named_parameters(include_sublayers=include_sublayers)]
+        deep = include_sublayers if recurse is None else recurse
+        return [p for _, p in self.named_parameters(include_sublayers=deep)]
 
     def named_parameters(
-        self, prefix: str = "", include_sublayers: bool = True, remove_duplicate: bool = True
+        self,
+        prefix: str = "",
+        include_sublayers: bool = True,
+        remove_duplicate: bool = True,
+        *,
+        recurse: bool | None = None,
     ) -> Iterator[tuple[str, Parameter]]:
-        return self._named_tensors("_parameters", prefix, include_sublayers, remove_duplicate)
+        deep = include_sublayers if recurse is None else recurse
+        return self._named_tensors("_parameters", prefix, deep, remove_duplicate)
 
-    def buffers(self, include_sublayers: bool = True) -> list[Tensor]:
+    def buffers(
+        self, include_sublayers: bool = True, *, recurse: bool | None = None
+    ) -> list[Tensor]:
         """All buffers, each once."""
-        return [b for _, b in self.named_buffers(include_sublayers=include_sublayers)]
+        deep = include_sublayers if recurse is None else recurse
+        return [b for _, b in self.named_buffers(include_sublayers=deep)]
 
     def named_buffers(
-        self, prefix: str = "", include_sublayers: bool = True, remove_duplicate: bool = True
+        self,
+        prefix: str = "",
+        include_sublayers: bool = True,
+        remove_duplicate: bool = True,
+        *,
+        recurse: bool | None = None,
     ) -> Iterator[tuple[str, Tensor]]:
-        return self._named_tensors("_buffers", prefix, include_sublayers, remove_duplicate)
+        deep = include_sublayers if recurse is None else recurse
+        return self._named_tensors("_buffers", prefix, deep, remove_duplicate)
 
     def _named_tensors(
         self, kind: str, prefix: str, include_sublayers: bool, remove_duplicate: bool
@@ -364,8 +391,21 @@ class Layer(StateDict, Conversion):
 
     get_submodule = get_sublayer
 
-    def set_sublayer(self, target: str, layer: Layer, strict: bool = False) -> None:
+    def set_sublayer(
+        self,
+        target: str,
+        layer: Layer | None = None,
+        strict: bool = False,
+        *,
+        module: Layer | None = None,
+    ) -> None:
         """Put `layer` at a dotted path; with `strict` only in place of another."""
+        if module is not None:
+            layer = second_name("set_sublayer", "layer", layer, "module", module)
+        if not isinstance(layer, Layer):
+            raise TypeMismatch(
+                f"[set_sublayer] layer must be a Layer. Received: {type(layer).__name__}"
+            )
         path, _, name = target.rpartition(".")
         if not name:
             raise InvalidArgument("[set_sublayer] target must not be empty")
