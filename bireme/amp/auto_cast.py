@@ -155,17 +155,18 @@ def autocast(
     enabled: bool = True,
     cache_enabled: bool = True,
 ) -> auto_cast:
-    """`auto_cast` with PyTorch's arguments. Casts are shared by the compiler in any case."""
+    """`auto_cast` with PyTorch's arguments. It holds for all devices, and
+    casts are shared by the compiler in any case."""
     return auto_cast(enable=enabled, dtype=dtype)
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether autocast is on in this thread."""
+    """Whether autocast is on in this thread, on whichever device."""
     return state.trace.amp is not None
 
 
 def get_autocast_dtype(device_type: str | None = None) -> DType:
-    """The type that autocast uses here, float32 where it is off."""
+    """The type that autocast uses here, on all devices; float32 where it is off."""
     setting = state.trace.amp
     return dt.float32 if setting is None else setting.dtype
 

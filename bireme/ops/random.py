@@ -479,16 +479,17 @@ def bernoulli_(x: Tensor, p: Any = 0.5, name: str | None = None) -> Tensor:
 def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
     """Fill x with integers: in [from_, to), in [0, from_), or over the whole range of its type.
 
-    `generator` is the one of `paddle.Generator()`: there is one for all devices.
+    They are drawn from `generator`, or from the one of `paddle.seed`.
     """
+    key = next_key() if generator is None else generator.next_key()
     if to is None and from_ == 0:
         low, high = 0, _top(x.dtype)
     else:
         low, high = _bounds(from_, to, "random_")
     if x.dtype.is_integer:
-        made = _randint(*next_key(), low, high, x._value.aval.shape, x.dtype.name)
+        made = _randint(*key, low, high, x._value.aval.shape, x.dtype.name)
         return _fill(x, made, "random_")
-    whole = _randint(*next_key(), low, high, x._value.aval.shape, "int64")
+    whole = _randint(*key, low, high, x._value.aval.shape, "int64")
     return _fill(x, cast(whole, x.dtype), "random_")
 
 

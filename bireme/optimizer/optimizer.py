@@ -229,7 +229,13 @@ class Optimizer(FusedStates):
         no_grad_set: Any = None,
         callbacks: Any = None,
     ) -> list[tuple[Any, Tensor]]:
-        """The (parameter, gradient) pairs that `loss.backward()` has left."""
+        """The (parameter, gradient) pairs that `loss.backward()` has left.
+
+        State of a program starts with the startup program of `program_guard`, whatever
+        `startup_program` says. `callbacks`, called for each op of a backward pass, are refused.
+        """
+        if callbacks:
+            raise InvalidArgument("[backward] a backward pass is not built op by op: no callbacks")
         chosen = self._chosen(parameters)
         excluded = {p if isinstance(p, str) else p.name for p in no_grad_set or ()}
         states.differentiate(trace.state.trace, loss, chosen, no_grad_set or ())

@@ -166,3 +166,12 @@ def test_new_keys_do_not_make_new_programs(monkeypatch):
 def test_errors_say_what_to_do(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_generator_of_ones_own():
+    def drawn(generator):
+        return paddle.zeros([20], dtype="int64").random_(0, 1000, generator=generator).tolist()
+
+    first, second = (drawn(paddle.Generator().manual_seed(4)) for _ in range(2))
+    assert first == second
+    assert first != drawn(None)

@@ -161,7 +161,7 @@ def barrier(group: Group | None = None) -> None:
 
 
 def wait(tensor: Tensor, group: Group | None = None, use_calc_stream: bool = True) -> None:
-    """Return when the tensor's contents are there."""
+    """Return when the tensor's contents are there, by whichever stream they come."""
     if not isinstance(tensor, Tensor):
         raise InvalidArgument(f"[wait] takes a Tensor. Received: {type(tensor).__name__}")
     ready = getattr(tensor._array(), "block_until_ready", None)

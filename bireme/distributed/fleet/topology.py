@@ -142,7 +142,8 @@ class ParallelMode:
 
 
 class HybridCommunicateGroup:
-    """This rank's place in the topology, and its groups along the axes."""
+    """This rank's place in the topology, and its groups along the axes. What `hybrid_configs` says
+    about each group's NCCL is for NCCL's environment variables to say."""
 
     def __init__(self, topology: CommunicateTopology, hybrid_configs: Any = None) -> None:
         self._topo = topology

@@ -78,6 +78,11 @@ def group_sharded_parallel(
             "[group_sharded_parallel] offload=True, state that lives on the host, is not built; "
             "use level 'p_g_os' over more devices, or recompute"
         )
+    if dp_group is not None:
+        raise InvalidArgument(
+            "[group_sharded_parallel] copies of the groups are a dimension of the mesh: "
+            'set_mesh(ProcessMesh(..., dim_names=["dp", "sharding"])) instead of dp_group'
+        )
     mesh = _sharding_mesh(group)
     stage = _LEVELS[level](_dimension(mesh) or mesh.dim_names[0], mesh)
     kept_whole = _excluded(model, exclude_layer)

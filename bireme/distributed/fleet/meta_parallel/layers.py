@@ -48,7 +48,8 @@ def _place(layer: Any, name: str, dim: int | None, mesh: ProcessMesh | None) -> 
 
 
 class ColumnParallelLinear(Linear):
-    """A linear layer whose devices each compute some of the output's columns.
+    """A linear layer whose devices each compute some of the output's columns. XLA fuses the sum
+    with the product, `fuse_matmul_bias` or not.
 
     >>> layer = ColumnParallelLinear(64, 256, has_bias=True, gather_output=False)
     """

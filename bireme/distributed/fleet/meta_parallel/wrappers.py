@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from bireme.amp import auto_cast
+from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.distributed.dtensor import layout_of, shard_tensor
 from bireme.distributed.mesh import ProcessMesh
@@ -18,6 +19,10 @@ class MetaParallelBase(Layer):
     _cuts: ClassVar[dict[str, int]] = {"dp": 0, "sharding": 0}
 
     def __init__(self, layers: Layer, hcg: Any, strategy: Any = None, **kwargs: Any) -> None:
+        if kwargs:
+            raise InvalidArgument(
+                f"[{type(self).__name__}] does not know the option {sorted(kwargs)[0]!r}"
+            )
         super().__init__(layers.full_name() + "_parallel")
         self._layers = layers
         self._hcg = hcg

@@ -74,7 +74,8 @@ class LocalFS:
     def mv(
         self, src_path: str, dst_path: str, overwrite: bool = False, test_exists: bool = False
     ) -> None:
-        """Move a file or folder. What is in the way is removed with `overwrite` only."""
+        """Move a file or folder, which must be there, tested or not. What is in the way is removed
+        with `overwrite` only."""
         if not self.is_exist(src_path):
             raise FSFileNotExistsError(f"[mv] there is no {src_path!r}")
         if overwrite and self.is_exist(dst_path):
