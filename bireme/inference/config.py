@@ -40,11 +40,15 @@ _OTHER_VENDORS = {
 }  # fmt: skip
 
 
+# Passes that make what only the engine 'xla' can run: it applies them itself.
+ENGINE_PASSES = ("fuse_products",)
+
+
 class PassBuilder:
     """The list of passes over the graph; see `bireme.passes`."""
 
     def __init__(self) -> None:
-        self._names = passes.enabled()
+        self._names = [*passes.enabled(), *ENGINE_PASSES]
 
     def all_passes(self) -> list[str]:
         """Names in the order in which they run."""
@@ -92,7 +96,6 @@ class Config:
         self._threads = 1
         self._threads_chosen = False
         self._engine = "xla"
-        self._ort_optimization = False
         self._cpu_kernels = True
         self._passes = PassBuilder()
         self._optimize = True
@@ -249,8 +252,7 @@ class Config:
         return self._engine == "onnxruntime"
 
     def enable_ort_optimization(self) -> None:
-        """Let onnxruntime use all its graph optimizations, not just the basic ones."""
-        self._ort_optimization = True
+        """Nothing to do, as in Paddle: onnxruntime uses all its graph optimizations anyway."""
 
     def enable_openvino_engine(
         self, inference_precision: PrecisionType = PrecisionType.Float32

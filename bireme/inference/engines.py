@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from bireme import passes
 from bireme.backends import get_backend
 from bireme.core import dims, jax_door, kernels
 from bireme.core import place as places
 from bireme.core.aval import Aval, aval_of
 from bireme.core.errors import BiremeError
+from bireme.core.graph import Graph
 from bireme.core.rewrite import specialize
-from bireme.inference.config import Config
+from bireme.inference.config import ENGINE_PASSES, Config
 from bireme.inference.net import Prepared
+from bireme.kernels import cpu_packed, native
 
 SMALL = 4096  # elements
 
@@ -60,13 +63,29 @@ class XlaEngine(Engine):
         if options._threads_chosen:
             jax_door.limit_cpu_threads(options.cpu_math_library_num_threads())
         self._device = options._place.device()
-        weights = dict(enumerate(prepared.weights, len(prepared.types)))
+        self._graph = self._fused(prepared.graph)
+        count = len(prepared.types)
+        weights = {i: np.asarray(self._graph.constants[i]) for i in range(count, self._inputs)}
         # Small ones are built into the programs, where XLA folds them; large ones are shared.
         self._fixed = {i: w for i, w in weights.items() if w.size <= SMALL}
         self._weights = [
             jax.device_put(w, self._device) for i, w in weights.items() if i not in self._fixed
         ]
         self.compiled = 0
+
+    @property
+    def _inputs(self) -> int:
+        return len(self._graph.inputs)
+
+    def _fused(self, graph: Graph) -> Graph:
+        """The graph for this machine's kernels, with weights packed once."""
+        options = self._options
+        chosen = [n for n in options.pass_builder().all_passes() if n in ENGINE_PASSES]
+        if not (chosen and options.ir_optim() and options._cpu_kernels):
+            return graph
+        if self._device.platform != "cpu" or not native.available():
+            return graph
+        return passes.run(cpu_packed.pack(passes.run(graph, chosen)), ["dead_code"])
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         program = self._program(tuple([aval_of(a) for a in arrays]))
@@ -88,7 +107,7 @@ class XlaEngine(Engine):
         return made
 
     def _compile(self, types: tuple[Aval, ...]) -> Any:
-        graph = specialize(self._prepared.graph, dims.solve(self._prepared.types, list(types)))
+        graph = specialize(self._graph, dims.solve(self._prepared.types, list(types)))
         plain = nullcontext() if self._options._cpu_kernels else kernels.disabled()
         with _COMPILING, _default_place(self._options._place), plain:
             self.compiled += 1
@@ -141,10 +160,6 @@ class OnnxRuntimeEngine(Engine):
         settings = ort.SessionOptions()
         settings.log_severity_level = 3
         settings.intra_op_num_threads = options.cpu_math_library_num_threads()
-        level = ort.GraphOptimizationLevel
-        settings.graph_optimization_level = (
-            level.ORT_ENABLE_ALL if options._ort_optimization else level.ORT_ENABLE_EXTENDED
-        )
         model = _onnx_model(prepared)
         try:
             self._session = ort.InferenceSession(model, settings, ["CPUExecutionProvider"])
@@ -183,7 +198,10 @@ class OpenVinoEngine(Engine):
             ) from None
         super().__init__(prepared, options)
         model = _onnx_model(prepared)
-        settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": options.cpu_math_library_num_threads()}
+        settings: dict[str, Any] = {
+            "INFERENCE_NUM_THREADS": options.cpu_math_library_num_threads(),
+            "PERFORMANCE_HINT": "LATENCY",
+        }
         if not options._precision:
             settings["INFERENCE_PRECISION_HINT"] = "f32"
         try:

@@ -17,7 +17,7 @@ from bireme.core import dims, tree
 from bireme.core.aval import Aval, aval_of
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Node
-from bireme.inference.config import Config
+from bireme.inference.config import ENGINE_PASSES, Config
 from bireme.inference.kinds import PrecisionType
 from bireme.jit import artifact as artifacts
 
@@ -115,7 +115,9 @@ class Net:
 
     def _optimized(self, graph: Graph, arguments: list[int]) -> Prepared:
         options = self._options
-        chosen = options.pass_builder().all_passes() if options.ir_optim() else ["dead_code"]
+        chosen = ["dead_code"]
+        if options.ir_optim():
+            chosen = [n for n in options.pass_builder().all_passes() if n not in ENGINE_PASSES]
         self.report.rows.clear()  # of the graph that was made last
         with passes.reporting(self.report):
             for number, name in enumerate(chosen):

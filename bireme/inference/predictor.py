@@ -19,7 +19,7 @@ from bireme.inference.config import Config
 from bireme.inference.engines import Engine, create_engine
 from bireme.inference.handle import Tensor
 from bireme.inference.net import Net, Prepared
-from bireme.inference.shapes import add_shapes
+from bireme.inference.shapes import MAX_SHAPES, add_shapes
 
 
 class UnknownHandle(BiremeError, RuntimeError):
@@ -34,10 +34,14 @@ class _Shared:
         self.net = Net(config)
         self.engines: dict[int, tuple[Prepared, Engine]] = {}
         self.lock = threading.Lock()
-        self.met: set[tuple[Aval, ...]] = set()
+        self.known: dict[tuple[Aval, ...], Engine] = {}
 
     def engine(self, arrays: list[np.ndarray]) -> Engine:
         types = tuple([aval_of(a) for a in arrays])
+        known = self.known.get(types)
+        return self._find(types, arrays) if known is None else known
+
+    def _find(self, types: tuple[Aval, ...], arrays: list[np.ndarray]) -> Engine:
         prepared = self.net.prepared(types)
         with self.lock:
             found = self.engines.get(id(prepared))
@@ -48,8 +52,10 @@ class _Shared:
                 else:
                     engine = create_engine(name, prepared, self.options, arrays)
                 found = self.engines[id(prepared)] = (prepared, engine)
-            if types not in self.met:
-                self.met.add(types)
+            if types not in self.known:
+                while len(self.known) >= MAX_SHAPES:
+                    self.known.pop(next(iter(self.known)))
+                self.known[types] = found[1]
                 if self.options.shape_range_info_collected():
                     names = self.net.inputs
                     shapes = {n: list(a.shape) for n, a in zip(names, arrays, strict=True)}

@@ -25,8 +25,9 @@ FAMILIES = (
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}
-# Ops of other namespaces (paddle.vision.ops, paddle.nn.quant): a saved graph may name them.
-for _family in ("roi", "deform", "detection", "quant"):
+# Ops of other namespaces (paddle.vision.ops, paddle.nn.quant), and those that passes make: a
+# saved graph may name them.
+for _family in ("roi", "deform", "detection", "quant", "fused_products"):
     import_module(f"bireme.ops.{_family}")
 code_cache.save()
 

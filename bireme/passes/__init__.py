@@ -17,6 +17,7 @@ from bireme.passes import (
     fuse_activations,
     fuse_attention,
     fuse_norms,
+    fuse_products,
     layout,
     share_common,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "fuse_activations",
     "fuse_attention",
     "fuse_norms",
+    "fuse_products",
     "is_enabled",
     "layout",
     "low_precision",

@@ -49,6 +49,8 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "llm_int8_linear": "Paddle has no CPU kernel to compare with: tests/quantization",
     "weight_dequantize": "Paddle has no CPU kernel to compare with: tests/quantization",
     "weight_quantize": "Paddle's layout belongs to one GPU generation: tests/quantization",
+    "fused_conv": "made by a pass: tests/passes",
+    "fused_linear": "made by a pass: tests/passes",
     "cond": CAPTURED,
     "scan": CAPTURED,
     "while_loop": CAPTURED,

@@ -34,6 +34,8 @@ HANDLERS = (
     "bireme_channel_pulls",
     "bireme_max_pool_forward",
     "bireme_max_pool_grad",
+    "bireme_packed_conv",
+    "bireme_packed_depthwise",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
     "bireme_gru_forward",
@@ -131,3 +133,11 @@ def _register(library: Any) -> Any:
 
 def available() -> bool:
     return load() is not None
+
+
+def vector_shape() -> tuple[int, int]:
+    """Floats in a register, and how many registers of outputs lie side by side in a kernel."""
+    library = load()
+    if library is None:
+        raise RuntimeError("there are no native kernels here")
+    return library.bireme_lanes(), library.bireme_registers()

@@ -1,0 +1,121 @@
+// What happens to a sum on its way to memory: bias, a second operand, an activation, and a number
+// that scales and one that shifts.
+#pragma once
+
+#include <cmath>
+
+#include "handlers.h"
+#include "vectors.h"
+
+namespace bireme {
+
+typedef int32_t IntVec __attribute__((vector_size(kLanes * sizeof(int32_t)), aligned(4), may_alias));
+
+// The order of the names in cpu_packed.py.
+enum Activation { kNone, kRelu, kRelu6, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kSilu, kGelu };
+
+inline Vec Clamp(Vec v, float low, float high) {  // a NaN stays
+  v = v < low ? Splat(low) : v;
+  return v > high ? Splat(high) : v;
+}
+
+// exp(v): 2^k * exp(r) with |r| <= log(2) / 2, by its Taylor polynomial of degree 7.
+inline Vec Exp(Vec v) {
+  v = Clamp(v, -87.0f, 88.0f);
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec shifted = v * 1.44269504f + kRound;
+  const Vec k = shifted - kRound;
+  Vec r = v - k * 0.693145752f;  // log(2) in two parts
+  r = r - k * 1.42860677e-6f;
+  Vec p = Splat(1.0f / 5040);
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const IntVec bits = reinterpret_cast<const IntVec&>(shifted) << 23;
+  const IntVec scaled = reinterpret_cast<const IntVec&>(p) + bits;
+  const Vec result = reinterpret_cast<const Vec&>(scaled);
+  return v != v ? v : result;
+}
+
+inline Vec Sigmoid(Vec v) { return 1.0f / (1.0f + Exp(-v)); }
+
+// The error function by formula 7.1.26 of Abramowitz and Stegun: at most 1.5e-7 off.
+inline Vec Erf(Vec v) {
+  const Vec x = v < 0.0f ? -v : v;
+  const Vec t = 1.0f / (1.0f + 0.3275911f * x);
+  Vec p = Splat(1.061405429f);
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  const Vec y = 1.0f - p * t * Exp(-x * x);
+  return v < 0.0f ? -y : y;
+}
+
+inline Vec Activate(Vec v, int kind, float a, float b) {
+  switch (kind) {
+    case kRelu: return v < 0.0f ? Vec{} : v;
+    case kRelu6: return Clamp(v, 0.0f, 6.0f);
+    case kLeakyRelu: return v < 0.0f ? v * a : v;
+    case kHardSigmoid: return Clamp(v * a + b, 0.0f, 1.0f);
+    case kHardSwish: return v * Clamp(v + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f);
+    case kSigmoid: return Sigmoid(v);
+    case kSilu: return v * Sigmoid(v);
+    case kGelu: return 0.5f * v * (1.0f + Erf(v * 0.70710678f));
+    default: return v;
+  }
+}
+
+class Epilogue {
+ public:
+  // `numbers`: the activation, its two parameters, the factor and the shift after it. `added` has
+  // the layout of the result.
+  Epilogue(const float* bias, const float* added, const float* result,
+           ffi::Span<const float> numbers)
+      : bias_(bias), added_(added), result_(result), kind_(static_cast<int>(numbers[0])),
+        a_(numbers[1]), b_(numbers[2]), factor_(numbers[3]), shift_(numbers[4]),
+        affine_(numbers[3] != 1.0f || numbers[4] != 0.0f) {}
+
+  // The register of sums that goes to `to`, the result's channels from `channel` on.
+  Vec Apply(Vec v, const float* to, int64_t channel) const {
+    v += Load(bias_ + channel);
+    if (added_) v += Load(added_ + (to - result_));
+    v = Activate(v, kind_, a_, b_);
+    return affine_ ? v * factor_ + shift_ : v;
+  }
+
+  // The same for `count` sums, which may end within a register.
+  void ApplySome(float* sums, const float* to, int64_t channel, int64_t count) const {
+    for (int64_t c = 0; c < count; c += kLanes) {
+      const int64_t live = count - c < kLanes ? count - c : kLanes;
+      float part[kLanes] = {};
+      for (int64_t i = 0; i < live; ++i) {
+        part[i] = sums[c + i] + bias_[channel + c + i];
+        if (added_) part[i] += added_[to - result_ + c + i];
+      }
+      Vec v = Activate(Load(part), kind_, a_, b_);
+      if (affine_) v = v * factor_ + shift_;
+      Store(part, v);
+      std::memcpy(sums + c, part, sizeof(float) * live);
+    }
+  }
+
+ private:
+  const float *bias_, *added_, *result_;
+  int kind_;
+  float a_, b_, factor_, shift_;
+  bool affine_;
+};
+
+// The optional last operand.
+inline const float* Added(ffi::RemainingArgs rest) {
+  if (rest.size() == 0) return nullptr;
+  auto found = rest.get<ffi::Buffer<ffi::F32>>(0);
+  return found.has_value() ? found->typed_data() : nullptr;
+}
+
+}  // namespace bireme

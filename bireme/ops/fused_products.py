@@ -1,0 +1,88 @@
+"""Convolutions and linear layers together with what follows them element by element.
+
+The pass `fuse_products` makes these from constant weights, for kernels that do all of it on the
+way to memory. The weight may be packed for such a kernel: panels [blocks, rows, block] of output
+channels, or [taps, channels] where every channel has a kernel of its own. `kernel` then says what
+shape it had. These lowerings take it apart again: they are what packed kernels are held to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.core.aval import Aval, aval
+from bireme.core.op import OPS, op
+from bireme.ops.conv import _conv_infer
+
+Then = tuple[str, tuple[float, ...], float, float]  # activation, its numbers, factor, shift
+NOTHING: Then = ("", (), 1.0, 0.0)
+
+
+def _finished(xp: Any, out: Any, added: Any, then: Then) -> Any:
+    name, numbers, factor, shift = then
+    if added is not None:
+        out = out + added
+    if name:
+        body: Any = OPS[name].body
+        out = body(xp, out, *numbers)
+    return out if (factor, shift) == (1.0, 0.0) else out * factor + shift
+
+
+def _columns(xp: Any, panels: Any, count: int) -> Any:
+    """The matrix [rows, count] that was packed into panels."""
+    blocks, rows, block = panels.shape
+    return xp.reshape(xp.transpose(panels, (1, 0, 2)), (rows, blocks * block))[:, :count]
+
+
+def _unpacked(xp: Any, weight: Any, kernel: tuple[int, ...]) -> Any:
+    if not kernel:
+        return weight
+    out_channels, in_channels, *window = kernel
+    if weight.ndim == 2:  # one kernel per channel
+        return xp.reshape(xp.transpose(weight), kernel)
+    columns = _columns(xp, weight, out_channels)
+    return xp.transpose(xp.reshape(columns, (*window, in_channels, out_channels)), (3, 2, 0, 1))
+
+
+def _fused_conv_infer(
+    x: Aval, weight: Aval, bias: Aval, added: Aval | None, stride, pads, dilation, groups: int,
+    last: bool, then: Then, kernel: tuple[int, ...],
+) -> Aval:  # fmt: skip
+    shape = aval(kernel, weight.dtype) if kernel else weight
+    return _conv_infer(x, shape, bias, stride, pads, dilation, groups, last)
+
+
+@op(
+    name="fused_conv",
+    inputs=("x", "weight", "bias", "added"),
+    infer=_fused_conv_infer,
+    differentiable=False,
+)
+def _fused_conv(
+    xp, x, weight, bias, added, stride=(), pads=(), dilation=(), groups=1, last=False,
+    then=NOTHING, kernel=(),
+):  # fmt: skip
+    """activation(conv(x, weight, bias) + added) * factor + shift."""
+    body: Any = OPS["conv"].body
+    weight = _unpacked(xp, weight, kernel)
+    out = body(xp, x, weight, bias, stride, pads, dilation, groups, last)
+    return _finished(xp, out, added, then)
+
+
+def _fused_linear_infer(
+    x: Aval, weight: Aval, bias: Aval, added: Aval | None, then: Then, kernel: tuple[int, ...]
+) -> Aval:
+    return aval((*x.shape[:-1], (kernel or weight.shape)[-1]), x.dtype)
+
+
+@op(
+    name="fused_linear",
+    inputs=("x", "weight", "bias", "added"),
+    infer=_fused_linear_infer,
+    differentiable=False,
+)
+def _fused_linear(xp, x, weight, bias, added, then=NOTHING, kernel=()):
+    """activation(x @ weight + bias + added) * factor + shift; `kernel` is [in, out]."""
+    if kernel:
+        weight = _columns(xp, weight, kernel[1])
+    return _finished(xp, xp.matmul(x, weight) + bias, added, then)
