@@ -1,0 +1,183 @@
+"""Detection and OCR: paddledet, paddlex."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.clients.cases import Net, case, floats, images
+
+# --- paddledet ----------------------------------------------------------------------------
+
+
+@case("paddledet")
+def yolov3_darknet() -> Net:
+    from ppdet.modeling.backbones.darknet import DarkNet
+
+    return Net(DarkNet(return_idx=[2, 3, 4]), images(2, 3, 64, 64), lambda m, x: m({"image": x}))
+
+
+@case("paddledet")
+def ppyoloe() -> Net:
+    import paddle
+    from ppdet.modeling.backbones.cspresnet import CSPResNet
+    from ppdet.modeling.necks.custom_pan import CustomCSPPAN
+
+    class Parts(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = CSPResNet(
+                layers=[1, 1, 1, 1], channels=[16, 16, 32, 64, 64], return_idx=[1, 2, 3],
+                use_large_stem=True, width_mult=1.0, depth_mult=1.0,
+            )  # fmt: skip
+            self.neck = CustomCSPPAN(
+                in_channels=[32, 64, 64], out_channels=[48, 32, 24], stage_num=1, block_num=1,
+                act="swish", spp=True,
+            )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            return self.neck(self.backbone({"image": x}))
+
+    return Net(Parts(), images(2, 3, 64, 64))
+
+
+def _marked(*, classes: int, size: int = 64, boxes: int = 3) -> Any:
+    """Pictures with boxes, as the package's reader gives them."""
+
+    def inputs(paddle: Any, rng: Any) -> dict[str, Any]:
+        corner = rng.uniform(0, size / 2, (2, boxes, 2))
+        extent = rng.uniform(size / 6, size / 2, (2, boxes, 2))
+        dtype = paddle.get_default_dtype()
+        given = {
+            "image": rng.normal(size=(2, 3, size, size)).astype(dtype),
+            "im_shape": np.full((2, 2), size, dtype),
+            "scale_factor": np.ones((2, 2), dtype),
+            "gt_bbox": np.concatenate([corner, corner + extent], -1).astype(dtype),
+            "gt_class": rng.integers(0, classes, (2, boxes, 1)),
+            "pad_gt_mask": np.ones((2, boxes, 1), dtype),
+            "im_id": np.arange(2).reshape(2, 1),
+        }
+        return {k: paddle.to_tensor(v) for k, v in given.items()} | {"epoch_id": 0}
+
+    return inputs
+
+
+def _own_loss(paddle: Any, answer: Any) -> Any:
+    return answer["loss"]
+
+
+@case("paddledet", float32_only=True)
+def ppyoloe_trained() -> Net:
+    from ppdet.modeling.architectures.ppyoloe import PPYOLOE
+    from ppdet.modeling.assigners.atss_assigner import ATSSAssigner
+    from ppdet.modeling.assigners.task_aligned_assigner import TaskAlignedAssigner
+    from ppdet.modeling.backbones.cspresnet import CSPResNet
+    from ppdet.modeling.heads.ppyoloe_head import PPYOLOEHead
+    from ppdet.modeling.layers import MultiClassNMS
+    from ppdet.modeling.necks.custom_pan import CustomCSPPAN
+
+    backbone = CSPResNet(
+        layers=[1, 1, 1, 1], channels=[16, 16, 32, 64, 64], return_idx=[1, 2, 3],
+        use_large_stem=True, width_mult=1.0, depth_mult=1.0,
+    )  # fmt: skip
+    neck = CustomCSPPAN(
+        in_channels=[32, 64, 64], out_channels=[48, 32, 24], stage_num=1, block_num=1, act="swish",
+        spp=True,
+    )  # fmt: skip
+    head = PPYOLOEHead(
+        in_channels=[48, 32, 24], num_classes=5,
+        static_assigner=ATSSAssigner(topk=9, num_classes=5),
+        assigner=TaskAlignedAssigner(topk=13, alpha=1.0, beta=6.0),
+        nms=MultiClassNMS(score_threshold=0.01, nms_top_k=50, keep_top_k=20, nms_threshold=0.7),
+    )  # fmt: skip
+    model = PPYOLOE(backbone, neck, head, post_process=None, ssod_loss=None)
+    return Net(model, _marked(classes=5, size=128), loss=_own_loss)
+
+
+@case("paddledet")
+def picodet() -> Net:
+    import paddle
+    from ppdet.modeling.backbones.lcnet import LCNet
+    from ppdet.modeling.necks.lc_pan import LCPAN
+
+    class Parts(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = LCNet(scale=0.5, feature_maps=[3, 4, 5])
+            self.neck = LCPAN([64, 128, 256], 32)
+
+        def forward(self, x: Any) -> Any:
+            return self.neck(self.backbone({"image": x}))
+
+    return Net(Parts(), images(4, 3, 64, 64))
+
+
+# --- paddlex ------------------------------------------------------------------------------
+
+
+@case("paddlex")
+def ppocr_v5_det() -> Net:
+    from paddlex.inference.models.text_detection import modeling
+
+    model = modeling.PPOCRV5MobileDet(modeling.PPOCRV5MobileDet.config_class())
+    return Net(model, images(2, 3, 64, 64), lambda m, x: m.head(m.model(x)))
+
+
+@case("paddlex")
+def ppocr_v5_rec() -> Net:
+    from paddlex.inference.models.text_recognition import modeling
+
+    config = modeling.PPOCRV5MobileRec.config_class(head_out_channels=40)
+    return Net(
+        modeling.PPOCRV5MobileRec(config), images(2, 3, 48, 96), lambda m, x: m.head(m.model(x))
+    )
+
+
+@case("paddlex", float32_only=True)
+def ppocr_v5_rec_trained() -> Net:
+    """With CTC, the loss that it is trained with."""
+    import paddle
+    from paddlex.inference.models.text_recognition import modeling
+
+    config = modeling.PPOCRV5MobileRec.config_class(head_out_channels=40)
+
+    def lines(paddle: Any, rng: Any) -> Any:
+        return floats(paddle, rng, 2, 3, 48, 96), paddle.to_tensor(rng.integers(1, 40, (2, 4)))
+
+    def call(model: Any, pair: Any) -> Any:
+        features = model.head.encoder(model.model(pair[0]))
+        logits = model.head.head(features).transpose([1, 0, 2])
+        steps = paddle.to_tensor([logits.shape[0]] * 2)
+        return paddle.nn.functional.ctc_loss(
+            logits, pair[1], steps, paddle.to_tensor([4, 4])
+        ), logits
+
+    model = modeling.PPOCRV5MobileRec(config)
+    return Net(model, lines, call, lambda paddle, answer: answer[0])
+
+
+@case("paddlex")
+def slanet() -> Net:
+    from paddlex.inference.models.table_structure_recognition import modeling
+
+    config = modeling.SLANet.config_class(max_text_length=4)
+    return Net(modeling.SLANet(config), images(2, 3, 64, 64), lambda m, x: m.backbone(x))
+
+
+@case("paddlex")
+def hgnetv2() -> Net:
+    from paddlex.inference.models.image_classification import modeling
+
+    model = modeling.PPLCNet(modeling.PPLCNet.config_class())
+    return Net(model, images(2, 3, 64, 64), lambda m, x: m([x]))
+
+
+@case("paddlex", float32_only=True)
+def rt_detr() -> Net:
+    from paddlex.inference.models.object_detection import modeling
+
+    config = modeling.RTDETR.config_class(
+        num_labels=5, decoder_layers=2, num_queries=20, encoder_ffn_dim=64, decoder_ffn_dim=64
+    )
+    return Net(modeling.RTDETR(config), images(1, 3, 128, 128), lambda m, x: m.model(x))
