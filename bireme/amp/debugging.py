@@ -253,7 +253,7 @@ _COLUMNS = {"float16": 0, "bfloat16": 1, "float32": 2}
 _counts: Counter[tuple[str, int]] = Counter()
 
 
-def _count(calls: list[Any]) -> None:
+def _count(calls: list[Any], kernels: Any) -> None:
     for call in calls:
         pairs = zip(call.types, call.casts, strict=True)
         kinds = [cast or t.dtype for t, cast in pairs if isinstance(t, Aval)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ class Executable(ABC):
     # `call(floats, ints, *inputs)` returns the outputs as buffers. An attribute, so that it
     # can be a native function.
     call: Callable[..., list[Any]]
+
+    # Fast kernels inside, counted by op and kernel (core/kernels.py); replaced, never added to.
+    kernels: Counter[tuple[str, str]] = Counter()
 
     @abstractmethod
     def put(self, array: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from bireme.kernels import install as install_kernels
 
 
 class XlaExecutable(Executable):
-    def __init__(self, compiled: Any, device: Any):
+    def __init__(self, compiled: Any, device: Any, chosen: Counter[kernels.Choice]):
+        self.kernels = chosen
         self.compiled = compiled
         self.call = jax_door.direct_call(compiled)
         self._device = device
@@ -56,13 +58,13 @@ class XlaBackend(Backend):
         device = place.default_place().device()
         # The partitioner cannot look into a kernel, so sharded programs use plain lowerings.
         platform = device.platform if everywhere is None else "none"
-        with jax.default_device(device), kernels.lowering_for(platform):
+        with jax.default_device(device), kernels.lowering_for(platform) as chosen:
             jitted = jax.jit(
                 program, donate_argnums=tuple(i + 2 for i in donated), keep_unused=True
             )
             lowered = jitted.lower(*specs)
         compiled = lowered.compile()
-        return XlaExecutable(compiled, device if everywhere is None else everywhere)
+        return XlaExecutable(compiled, device if everywhere is None else everywhere, chosen)
 
     def compile_fixed(self, graph: Graph, fixed: dict[int, Any]) -> Executable:
         """Compile for inference: the inputs in `fixed` and all numbers are built in, so that XLA
@@ -83,6 +85,6 @@ class XlaBackend(Backend):
         types = [graph.inputs[i] for i in free]
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in types]
         device = place.default_place().device()
-        with jax.default_device(device), kernels.lowering_for(device.platform):
+        with jax.default_device(device), kernels.lowering_for(device.platform) as chosen:
             lowered = jax.jit(program, keep_unused=True).lower(*specs)
-        return XlaExecutable(lowered.compile(), device)
+        return XlaExecutable(lowered.compile(), device, chosen)

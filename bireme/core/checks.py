@@ -5,7 +5,7 @@ With `config.check_nan_inf` on, programs run op by op and every result comes pas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,8 +59,9 @@ def _refuse(call: Any, array: np.ndarray) -> None:
 # Called with each op's call and each of its results while results are checked.
 watcher: Callable[[Any, np.ndarray], None] = _refuse
 
-# Each is called with the calls of every program that runs; empty: nobody counts.
-counters: list[Callable[[list[Any]], None]] = []
+# Each is called with the calls of every program that runs and the kernels that it uses, counted by
+# (op, kernel); empty: nobody counts.
+counters: list[Callable[[list[Any], Mapping[tuple[str, str], int]], None]] = []
 
 
 def look(call: Any, results: list[np.ndarray]) -> None:

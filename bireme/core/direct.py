@@ -61,6 +61,7 @@ class DirectProgram:
             self.executable = get_backend("xla").compile(
                 graph, graph.needed(), tuple(self.order[0][i] for i in donated)
             )
+            job.kernels = self.executable.kernels
 
     def bind(self) -> Callable[..., list[Any]]:
         """The program as a function of its own arguments, with the weights as they are now."""

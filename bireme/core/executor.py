@@ -152,11 +152,14 @@ def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
 
 def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: Trace) -> None:
     """Run the program; what comes back goes to `trace.results` before anything can interrupt."""
-    for count in checks.counters:
-        count([n.call for n in program.nodes])
     if program.executable is None:
         _consider_compiling(program)
-    if program.executable is None or config.check_nan_inf:  # results are seen op by op only
+    executable = program.executable
+    if config.check_nan_inf:  # results are seen op by op only
+        executable = None
+    for count in checks.counters:
+        count([n.call for n in program.nodes], {} if executable is None else executable.kernels)
+    if executable is None:
         trace.results.append(
             run_cold(program.graph, program.nodes, buffers, trace.floats, trace.ints)
         )
@@ -172,11 +175,11 @@ def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: T
             and buf.nbytes > 1024
             and not place.is_kept_on_host(buf)
         ):
-            buffers[i] = leaves[i].buf = program.executable.put(buf)
+            buffers[i] = leaves[i].buf = executable.put(buf)
             del buf
     arguments = (floats, ints, *buffers)
     try:
-        trace.results.extend(itertools.starmap(program.executable.call, (arguments,)))
+        trace.results.extend(itertools.starmap(executable.call, (arguments,)))
     except Exception as e:
         raise _explained(e, program) from e
     program.runs += 1
@@ -233,9 +236,11 @@ def _consider_compiling(program: Program) -> None:
 
 def _compile(program: Program, job: stats.CompileJob) -> Any:
     with job:
-        return get_backend("xla").compile(
+        executable = get_backend("xla").compile(
             program.graph, program.nodes, program.donated, program.shardings
         )
+        job.kernels = executable.kernels
+        return executable
 
 
 def _take_over(program: Program) -> None:

@@ -6,7 +6,8 @@ A kernel replaces an op's plain lowering (or its gradient's) in compiled program
     def _(call, x, weight, bias): ...
 
 The plain composition stays the oracle, the fallback, and what derivatives of derivatives use.
-Kernels are switched by name (`BIREME_KERNELS_OFF=native_conv` or `disable("native_conv")`).
+Kernels are switched by name (`BIREME_KERNELS_OFF=native_conv` or `disable("native_conv")`), and
+the profiler shows which ones ran.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Kernel:
     lower: Callable[..., Any]
     ready: Callable[[], bool]
 
+
+Choice = tuple[str, str]  # an op's name and its kernel's
 
 _by_op: dict[str, list[Kernel]] = {}
 _off: set[str] = {n for n in os.environ.get("BIREME_KERNELS_OFF", "").split(",") if n}
@@ -68,20 +71,25 @@ def choose(call: Call, platform: str) -> Kernel | None:
 
 
 @contextmanager
-def lowering_for(platform: str) -> Iterator[None]:
-    """Inside the block, calls that are lowered use the kernels of `platform`."""
+def lowering_for(platform: str) -> Iterator[Counter[Choice]]:
+    """Inside the block, calls that are lowered use the kernels of `platform`.
+
+    Yields what was chosen, counted by (op, kernel).
+    """
+    chosen: Counter[Choice] = Counter()
 
     def pick(call: Call) -> Callable[..., Any] | None:
         k = choose(call, platform)
         if k is None:
             return None
         uses[k.name] += 1
+        chosen[k.op.lstrip("_"), k.name] += 1
         return k.lower
 
     before = lowering.choose, lowering.residuals
     lowering.choose, lowering.residuals = pick, {}
     try:
-        yield
+        yield chosen
     finally:
         lowering.choose, lowering.residuals = before
 

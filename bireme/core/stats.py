@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ class CompileEvent:
     ops: int
     seconds: float
     reason: str
+    kernels: Counter[tuple[str, str]] = field(default_factory=Counter)  # by op and kernel
 
 
 @dataclass
@@ -45,6 +47,7 @@ class CompileJob:
     def __init__(self, graph: Graph, line: str):
         self.graph = graph
         self.line = line
+        self.kernels: Counter[tuple[str, str]] = Counter()
         earlier = statistics.by_line.setdefault(line, [])
         self.reason = explain(graph, earlier)
         earlier.append(graph)
@@ -64,7 +67,7 @@ class CompileJob:
     def __exit__(self, *exc: Any) -> None:
         seconds = time.perf_counter() - self.start
         statistics.events.append(
-            CompileEvent(self.line, len(self.graph.nodes), seconds, self.reason)
+            CompileEvent(self.line, len(self.graph.nodes), seconds, self.reason, self.kernels)
         )
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any
@@ -55,7 +55,7 @@ class SummaryView(Enum):
     OverView = 1  # steps
     ModelView = 2  # steps
     DistributedView = 3
-    KernelView = 4  # compiled programs
+    KernelView = 4  # fast kernels that ran, and compilations
     OperatorView = 5  # ops that ran
     MemoryView = 6  # needs profile_memory=True
     MemoryManipulationView = 7
@@ -121,6 +121,7 @@ class Profiler:
         self.state = ProfilerState.CLOSED
         self.spans: list[Span] = []
         self.ops: Counter[tuple[str, ...]] = Counter()
+        self.kernels: Counter[tuple[str, str]] = Counter()
         self.steps: list[Span] = []
         self.samples: list[int] = []
         self._read: list[float] = []
@@ -168,7 +169,7 @@ class Profiler:
         if state in _RECORDING:
             self.first_step = self.step_number
             self.spans, self.steps, self.samples, self._read = [], [], [], []
-            self.ops = Counter()
+            self.ops, self.kernels = Counter(), Counter()
             if not self.timer_only:
                 events.recording.append(self)
                 checks.counters.append(self._count)
@@ -181,7 +182,8 @@ class Profiler:
         if finished and self.on_trace_ready is not None:
             self.on_trace_ready(self)
 
-    def _count(self, calls: list[Any]) -> None:
+    def _count(self, calls: list[Any], kernels: Mapping[tuple[str, str], int]) -> None:
+        self.kernels.update(kernels)
         for call in calls:
             shapes = (call.describe_inputs(),) if self.record_shapes else ()
             self.ops[call.op.shown, *shapes] += 1
@@ -242,7 +244,7 @@ class Profiler:
         thread_sep: bool = False,
         views: SummaryView | Sequence[SummaryView] | None = None,
     ) -> str:
-        """Tables of steps, spans, ops, compilations and memory; `views` chooses among them.
+        """Tables of steps, spans, ops, kernels, compilations, memory; `views` chooses among them.
 
         Without `op_detail` ops are left out; with `thread_sep` each thread has its own spans.
         """
@@ -263,6 +265,9 @@ class Profiler:
             rows = [[*key, count] for key, count in self.ops.most_common()]
             parts.append(table("Ops that ran", head, rows))
         if SummaryView.KernelView in wanted:
+            if self.kernels:
+                rows = [[*key, count] for key, count in self.kernels.most_common()]
+                parts.append(table("Kernels that ran", ("op", "kernel", "calls"), rows))
             parts.append(compile_report(stats.compile_events()[self._compiled_before :]))
         if self.profile_memory and SummaryView.MemoryView in wanted:
             parts.append(self._memory_table())

@@ -31,10 +31,13 @@ def compile_report(events: Sequence[stats.CompileEvent] | None = None) -> str:
     found = stats.compile_events() if events is None else events
     if not found:
         return "Compilations: none"
-    rows = [(i + 1, e.ops, e.seconds, _short(e.line), e.reason) for i, e in enumerate(found)]
+    rows = [
+        (i + 1, e.ops, e.kernels.total(), e.seconds, _short(e.line), e.reason)
+        for i, e in enumerate(found)
+    ]
     total = sum(e.seconds for e in found)
     title = f"Compilations: {len(found)} in {total:.2f} s"
-    return table(title, ("#", "ops", "seconds", "triggered at", "because"), rows)
+    return table(title, ("#", "ops", "kernels", "seconds", "triggered at", "because"), rows)
 
 
 def _short(line: str) -> str:

@@ -48,6 +48,34 @@ def test_an_empty_batch_uses_the_plain_lowering():
     assert y.numpy().shape == (0, 4, 3, 3)
 
 
+def test_the_profiler_shows_what_ran():
+    """Also in steps that compile nothing; a kernel that is switched off is not there."""
+    layer = paddle.nn.Conv2D(2, 3, 3)
+    x = paddle.ones([1, 2, 6, 6])
+
+    def step():
+        layer(x).sum().backward()
+        grad = layer.weight.grad.numpy()
+        layer.clear_gradients()
+        return grad
+
+    step()
+    with paddle.profiler.Profiler() as profiler:
+        for _ in range(3):
+            step()
+    assert profiler.kernels["conv", "native_conv"] == 3
+    assert profiler.kernels["conv_grad", "native_conv"] == 3
+    report = profiler.report(views=paddle.profiler.SummaryView.KernelView)
+    assert "Kernels that ran" in report
+    assert ["conv_grad", "native_conv", "3"] in [line.split() for line in report.splitlines()]
+    with kernels.disabled("native_conv"), paddle.profiler.Profiler() as profiler:
+        step()
+    assert not profiler.kernels
+    event = paddle.profiler.compile_events()[-1]
+    assert not event.kernels
+    assert "Kernels that ran" not in profiler.report()
+
+
 def test_kernels_are_switched_by_name():
     assert {"native_conv", "native_lstm"} <= set(kernels.names())
     x, w = paddle.ones([1, 2, 5, 5]), paddle.ones([2, 2, 3, 3])
