@@ -17,8 +17,8 @@ class Executable(ABC):
     # can be a native function.
     call: Callable[..., list[Any]]
 
-    # Fast kernels inside, counted by op and kernel (core/kernels.py); replaced, never added to.
-    kernels: Counter[tuple[str, str]] = Counter()
+    # Fast kernels inside, counted by op and kernel (core/kernels.py).
+    kernels: Counter[tuple[str, str]]
 
     @abstractmethod
     def put(self, array: Any) -> Any:

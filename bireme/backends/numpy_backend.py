@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ class NumpyExecutable(Executable):
     def __init__(self, graph: Graph, nodes: list[Node], backend: NumpyBackend):
         self.graph, self.nodes, self.backend = graph, nodes, backend
         self.call = self._evaluate
+        self.kernels = Counter()
 
     def _evaluate(self, floats: Any, ints: Any, *inputs: Any) -> list[Any]:
         arrays = [np.asarray(i) for i in inputs]
