@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import bireme
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import ints
 from bireme.ops.segment import reduce_rows
@@ -23,6 +23,8 @@ def _known(function: str, name: str, given: Any, known: tuple[str, ...]) -> None
 
 def _rows(x: Tensor, out_size: Any) -> Any:
     """How many rows the result has: as many as x unless `out_size` says otherwise."""
+    if x.ndim == 0:
+        raise ShapeMismatch("x must have a row for each node. Received: a 0-d tensor")
     if out_size is None:
         return x._value.aval.shape[0]
     [wanted] = ints(out_size, "out_size")
@@ -59,8 +61,8 @@ def send_u_recv(
     send_u_recv(features, src, dst, "mean")   # the mean of the neighbours
     """
     _known("send_u_recv", "reduce_op", reduce_op, _REDUCE)
-    message = bireme.index_select(x, src_index)
-    return reduce_rows(reduce_op, message, dst_index, _rows(x, out_size))
+    rows = _rows(x, out_size)
+    return reduce_rows(reduce_op, bireme.index_select(x, src_index), dst_index, rows)
 
 
 def send_ue_recv(

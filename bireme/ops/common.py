@@ -12,8 +12,9 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.keywords import put
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.ops.axes import dimension_in
 from bireme.ops.math_unary import conj_of
-from bireme.ops.nn_support import need_float, need_integer, normal_axis, scatter_add, wide
+from bireme.ops.nn_support import need_float, need_integer, scatter_add, wide
 
 # --- linear -------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ def normalize(
 ) -> Tensor:
     """`x` divided by its p-norm along `axis`, or by `epsilon` where the norm is smaller."""
     ndim = x.ndim
-    axis = -1 if ndim == 1 else normal_axis(axis, ndim)
+    axis = -1 if ndim == 1 else dimension_in(axis, ndim, "normalize")
     made = _normalize(x, float(p), axis, float(epsilon))
     return made if out is None else put(out, made, "normalize")
 

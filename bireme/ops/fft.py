@@ -266,7 +266,7 @@ def _run_c2r(name: str, x: Tensor, s: Any, axes: Any, norm: str, forward: bool) 
     _check_norm(name, norm)
     x = as_complex_numbers(name, x)
     sizes, places = _where(name, x.ndim, s, axes, 1)
-    if 0 in [x.shape[a] for a in places] and sizes is None:
+    if sizes is None and places and x.shape[places[-1]] == 0:
         raise ShapeMismatch(
             f"[{name}] there is nothing to transform: a dimension is 0. Received: {x.shape}"
         )

@@ -19,7 +19,7 @@ from bireme.ops.math_unary import assign_value, cast
 FUNCTIONS = (
     "abs", "acos", "addmm", "atan", "baddbmm", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "copysign", "cos", "cumsum", "digamma", "div", "divide", "equal", "erf", "expm1",
+    "copysign", "cos", "digamma", "div", "divide", "equal", "erf", "expm1",
     "floor_divide", "floor_mod", "frac", "gammainc", "gammaincc", "gammaln", "gcd",
     "greater_equal", "greater_than", "hypot", "i0", "index_add", "index_fill", "index_put", "lcm",
     "ldexp", "less", "less_equal", "less_than", "lgamma", "log", "log10", "log2", "logical_and",
@@ -101,10 +101,23 @@ def t_(input: Tensor, name: str | None = None) -> Tensor:
 def cumprod_(
     x: Tensor, dim: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Tensor:
-    """`cumprod` in place."""
+    """`cumprod` in place; without `dim` the tensor becomes flat."""
     from bireme.ops.scan import cumprod
 
+    if dim is None and x.ndim > 1:
+        flatten_(x)
     return assign(x, cumprod(x, dim, dtype=dtype), "cumprod_")
+
+
+def cumsum_(
+    x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
+) -> Tensor:
+    """`cumsum` in place; without `axis` the tensor becomes flat."""
+    from bireme.ops.scan import cumsum
+
+    if axis is None and x.ndim > 1:
+        flatten_(x)
+    return assign(x, cumsum(x, axis, dtype), "cumsum_")
 
 
 def cast_(x: Tensor, dtype: Any) -> Tensor:
@@ -208,7 +221,9 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     return self
 
 
-SPECIAL_FUNCTIONS = (cast_, cumprod_, flatten_, reshape_, squeeze_, t_, transpose_, unsqueeze_)
+SPECIAL_FUNCTIONS = (
+    cast_, cumprod_, cumsum_, flatten_, reshape_, squeeze_, t_, transpose_, unsqueeze_,
+)  # fmt: skip
 SPECIAL_METHODS = (apply_, copy_, fill_, requires_grad_, resize_, set_, zero_)
 
 

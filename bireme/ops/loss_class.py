@@ -437,9 +437,17 @@ def _hsigmoid_paths(num_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return node, turn, valid
 
 
+def _hsigmoid_check(
+    input: Aval, label: Aval, weight: Aval, bias: Aval | None, *rest: Any, num_classes: int
+) -> None:
+    if bias is not None and bias.size != weight.shape[0]:
+        raise ShapeMismatch("bias must hold one number for each row of weight")
+
+
 @op(
     name="hsigmoid_loss",
     inputs=("input", "label", "weight", "bias", "path_table", "path_code"),
+    check=_hsigmoid_check,
     amp="black",
 )
 def _hsigmoid_loss(xp, input, label, weight, bias, path_table, path_code, num_classes=2):

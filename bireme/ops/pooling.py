@@ -322,10 +322,6 @@ def _windowing(
         )
     shape = x._value.aval.shape
     space = [shape[a] for a in axes]
-    if 0 in space:
-        raise ShapeMismatch(
-            f"[{function}] an image without pixels has no windows. Received: shape {x.shape}"
-        )
     if padding.__class__ is int:
         pads: Pairs = ((padding, padding),) * n
     else:
@@ -334,6 +330,10 @@ def _windowing(
         pads = padding_pairs(function, padding, n, axes[0] == 1, space, kernel, steps, (1,) * n)
     plans, extended = [], []
     for size, k, s, (lo, hi) in zip(space, kernel, steps, pads, strict=True):
+        if size == 0 and lo + hi >= k:
+            raise ShapeMismatch(
+                f"[{function}] windows over nothing but padding. Received: shape {x.shape}"
+            )
         room = size + lo + hi - k
         count = _how_many(room + s - 1 if ceil_mode else room, k, s)
         if type(count) is int and count < 0:

@@ -18,7 +18,7 @@ from bireme.core.dtype import int64 as INT64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.ops.nn_support import ints, need_float, need_integer, need_rank
+from bireme.ops.nn_support import ints, need_float, need_integer, need_rank, wide
 
 # Samples are more than half a cell apart where their number follows the box, and a cell is
 # touched by those within one cell of it: at most five, and one on either side for rounding.
@@ -69,7 +69,8 @@ def _pool_boxes(xp: Any, x: Any, image: Any, rows: Any, cols: Any, by_position: 
         if not by_position:
             return (xp.matmul(xp.matmul(row, part), xp.swapaxes(col, 0, 1)),)
         part = xp.reshape(part, (channels, p, q, part.shape[1], part.shape[2]))
-        return (xp.einsum("cpqhw,ph,qw->cpq", part, row, col),)
+        wides = [wide(xp, a) for a in (part, row, col)]
+        return (xp.einsum("cpqhw,ph,qw->cpq", *wides).astype(x.dtype),)
 
     return _each_box(xp, one, (image, rows, cols), (channels, p, q), (x.dtype,))[0]
 
@@ -83,7 +84,8 @@ def _spread_boxes(
     def one(grad: Any, row: Any, col: Any) -> Any:
         if not by_position:
             return xp.matmul(xp.matmul(xp.swapaxes(row, 0, 1), grad), col)
-        full = xp.einsum("cpq,ph,qw->cpqhw", grad, row, col)
+        wides = [wide(xp, a) for a in (grad, row, col)]
+        full = xp.einsum("cpq,ph,qw->cpqhw", *wides).astype(grad.dtype)
         return xp.reshape(full, (channels, height, width))
 
     if xp is np:

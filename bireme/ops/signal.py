@@ -174,6 +174,8 @@ def stft(
         raise ShapeMismatch(f"[stft] takes [time] or [batch, time]. Received: {x.shape}")
     if x.dtype.is_integer:
         x = cast(x, dt.default_float())
+    if window is not None and window.dtype.is_integer:
+        window = cast(window, dt.default_float())
     hop = n_fft // 4 if hop_length is None else hop_length
     _positive("stft", "hop_length", hop)
     _positive("stft", "n_fft", n_fft)

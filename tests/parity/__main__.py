@@ -20,8 +20,18 @@ with warnings.catch_warnings():
 
 import tests.parity as package
 from bireme.core import config
-from tests.parity.table import CASES
+from tests.parity import names
+from tests.parity.table import CASES, Case
+from tests.parity.test_names import rows_from_others
 from tests.parity.test_parity import check_equal, check_raises
+
+
+def module_of(case: Case) -> str:
+    """The line of the table that a row belongs to."""
+    module = {"method": "Tensor", "function": "snippets"}.get(case.kind)
+    if module is None:
+        module = case.name.rpartition(".")[0] or ("networks" if case.function else "paddle")
+    return f"{module} (raises)" if case.must_raise else module
 
 
 def main(words: list[str]) -> int:
@@ -30,15 +40,11 @@ def main(words: list[str]) -> int:
             importlib.import_module(f"tests.parity.{found.name}")
     config.compile_mode = "never"
     table: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    failures = []
-    for case in CASES:
+    failures: list[str] = []
+
+    def run(case: Case, module: str) -> None:
         if words and not any(w in case.id for w in words):
-            continue
-        module = {"method": "Tensor", "function": "snippets"}.get(case.kind)
-        if module is None:
-            module = case.name.rpartition(".")[0] or ("networks" if case.function else "paddle")
-        if case.must_raise:
-            module = f"{module} (raises)"
+            return
         check = check_raises if case.must_raise else check_equal
         table[module][1] += 1
         try:
@@ -50,9 +56,25 @@ def main(words: list[str]) -> int:
             lines = [line for line in str(e).strip().splitlines() if line.strip()] or [""]
             shown = " | ".join(lines[:6]) if isinstance(e, AssertionError) else lines[0]
             failures.append(f"{case.id}: {type(e).__name__}: {shown[:260]}")
+
+    public = names.public_names(paddle)
+    keys = {name: id(names.thing(name)) for name in public}
+    with names.recorded(public) as used:
+        for case in CASES:
+            run(case, module_of(case))
+    left = [name for name in public if keys[name] not in used]
+    others = rows_from_others(left)
+    for name, case in others:
+        run(case, f"{name.rpartition('.')[0] or 'paddle'} (from others)")
     print(f"{'module':30} {'pass':>6} {'rows':>6}")
     for module, (good, total) in sorted(table.items()):
         print(f"{module:30} {good:>6} {total:>6}")
+    if not words:
+        served = len(public) - len(left)
+        print(
+            f"{len(public)} public names: {served} in rows, {len(others)} in rows from others; for "
+            f"{len(left) - len(others)} test_names.py says why not, and who tests them"
+        )
     for line in failures:
         print("FAIL", line)
     return 1 if failures else 0

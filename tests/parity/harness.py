@@ -147,7 +147,7 @@ def numbers(x: Any) -> Any:
     if callable(getattr(x, "numpy", None)):
         array = np.asarray(x.numpy())
         if array.dtype == np.uint16:  # how Paddle hands out bfloat16
-            return (array.astype(np.uint32) << 16).view(np.float32)
+            return np.asarray((array.astype(np.uint32) << 16).view(np.float32))
         return array.astype(np.float32) if array.dtype.kind == "V" else array
     return np.asarray(x) if isinstance(x, bool | int | float | complex | np.ndarray) else x
 

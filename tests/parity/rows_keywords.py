@@ -116,6 +116,39 @@ method("cond", T(3, 3), _rtol=1e-3, _check_grad=False)
 method("cond", T(3, 3), 1, _rtol=1e-3, _check_grad=False)
 case_fn("cumprod_", lambda p, x: (x + 0).cumprod_(1, "float32"), T(2, 3), _finite_difference=False)
 
+# Second names that functions take themselves, without a shim around them.
+case_fn("asin-input", lambda p, x: p.asin(input=x), T(3, low=-0.9, high=0.9))
+case_fn("gelu-input", lambda p, x: p.nn.functional.gelu(input=x, approximate=True), T(3))
+for name in ("argmax", "argmin"):
+    case_fn(f"Tensor.{name}-dim", lambda p, x, n=name: getattr(x, n)(dim=1, keepdims=True), T(2, 3))
+case_fn("Tensor.expand_as-other", lambda p, x, y: x.expand_as(other=y), T(3), T(2, 3))
+case_fn("Tensor.isclose-other", lambda p, x, y: x.isclose(other=y), T(3), T(3))
+case_fn("Tensor.index_put-values", lambda p, x, v: x.index_put((p.to_tensor([1]),), values=v), T(3), T(1))  # noqa: E501 # fmt: skip
+case_fn("parameters-recurse", lambda p: [len(net(p).parameters(recurse=r)) for r in (True, False)])
+case_fn("named-recurse", lambda p: [n for n, _ in net(p).named_parameters(recurse=False)])
+case_fn("buffers-recurse", lambda p: [len(net(p).buffers(recurse=r)) for r in (True, False)])
+case_fn("register_buffer-persistent", lambda p, x: sorted(net(p, x).state_dict()), T(2))
+case_fn("set_sublayer-module", lambda p: _replaced(p, "set_sublayer"))
+case_fn("set_submodule-module", lambda p: _replaced(p, "set_submodule"))
+
+
+def net(p: Any, buffer: Any = None) -> Any:
+    made = p.nn.Sequential(p.nn.Linear(2, 3), p.nn.BatchNorm1D(3))
+    if buffer is not None:
+        made.register_buffer("passing", buffer, persistent=False)
+        made.register_buffer("lasting", buffer, persistent=True)
+    return made
+
+
+def _replaced(p: Any, name: str) -> Any:
+    whole = net(p)
+    getattr(whole, name)("0", module=p.nn.Linear(2, 5))
+    return whole[0].weight.shape
+
+
+raises_fn("argmax-both-names", lambda p, x: x.argmax(axis=0, dim=0), T(2))
+raises_fn("asin-both-names", lambda p, x: p.asin(x, input=x), T(2))
+
 # --- memory -----------------------------------------------------------------------------------
 
 
