@@ -43,9 +43,10 @@ def _linear_check(x: Aval, weight: Aval, bias: Aval | None) -> None:
         )
     for other in (weight, bias):
         if other is not None and other.dtype is not x.dtype:
+            to = x.dtype if x.dtype.differentiable else other.dtype
             raise TypeMismatch(
                 f"x, weight and bias must have one dtype, not {x.dtype.name} and "
-                f"{other.dtype.name}; cast one with .astype('{x.dtype.name}')"
+                f"{other.dtype.name}; cast one with .astype('{to.name}')"
             )
 
 

@@ -9,7 +9,13 @@ import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, second_name
+from bireme.core.errors import (
+    InvalidArgument,
+    ShapeMismatch,
+    TypeMismatch,
+    not_a_tensor,
+    second_name,
+)
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes, op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import PositionOutOfRange, axis_in, ints
@@ -520,6 +526,8 @@ def index_put(
     """A copy of `x` with `value` set, or added, at `x[indices]`."""
     if values is not None:
         value = second_name("index_put", "value", value, "values", values)
+    if value is None:
+        raise not_a_tensor("index_put", "value", value)
     found = _parse(x._value.aval.shape, tuple(indices))
     tensors = [t for _, t in found.advanced]
     if len(tensors) < len(indices):  # 0-d index tensors count as basic indices elsewhere

@@ -10,7 +10,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import TypeMismatch, second_name
+from bireme.core.errors import TypeMismatch, not_a_tensor, second_name
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 
@@ -52,6 +52,8 @@ def isclose(
     """Where |x - y| <= atol + rtol * |y|."""
     if other is not None:
         y = second_name("isclose", "y", y, "other", other)
+    if y is None:
+        raise not_a_tensor("isclose", "y", y)
     return _isclose(x, y, float(rtol), float(atol), equal_nan)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, second_name
+from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor, second_name
 from bireme.core.op import broadcast_shapes as common_shape
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -445,7 +445,9 @@ def expand_as(
     """`x` expanded to the shape of `y`."""
     if other is not None:
         y = second_name("expand_as", "y", y, "other", other)
-    return _expand(x, y._value.aval.shape)  # type: ignore[union-attr]
+    if y is None:
+        raise not_a_tensor("expand_as", "y", y)
+    return _expand(x, y._value.aval.shape)
 
 
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:

@@ -27,8 +27,10 @@ def test_linear_refuses_bad_input():
         BF.linear(x, bireme.to_tensor(rand(4, 3)), bireme.to_tensor(rand(4)))
     with pytest.raises(TypeMismatch, match="one dtype"):
         BF.linear(x, bireme.to_tensor(rand(4, 3, dtype="float64")))
-    with pytest.raises(TypeMismatch, match="floating"):
+    with pytest.raises(TypeMismatch, match="float32"):
         BF.linear(bireme.to_tensor(randint(2, 4, high=3)), bireme.to_tensor(rand(4, 3)))
+    with pytest.raises(TypeMismatch, match="x is bool"):
+        BF.linear(x > 0, bireme.to_tensor(rand(4, 3)) > 0)
 
 
 def test_bilinear():
