@@ -27,7 +27,7 @@ from bireme.core.errors import CaptureError
 from bireme.core.graph import Graph
 from bireme.core.graph_op import GraphOp
 from bireme.core.pull_back import Pulled, Split, TapeEnd
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import Value
 
 # Constants up to this many bytes are built into the graph; larger ones are inputs.
@@ -73,6 +73,7 @@ class Captured:
     checks: list[tuple[int, Exception]]  # outputs that must be true
     live: list[tuple[Tensor, Callable[[], float]]]  # inputs that are read anew before each call
     grads: list[GradEffect]
+    graded: list[tuple[Tensor, bool]]  # what a backward inside may add to, and if it had a gradient
 
     @property
     def graph(self) -> Graph:
@@ -191,12 +192,25 @@ class _Finisher:
             [(n + len(writes) + i, error) for i, (_, error) in enumerate(trace.checks)],
             trace.live,
             self._described(effects, outer, n + len(writes) + len(checked)),
+            self._graded(bool(effects) or any(isinstance(t, Parameter) for _, t in writes)),
         )
+
+    def _graded(self, has_step: bool) -> list[tuple[Tensor, bool]]:
+        """Outer tensors that can have a gradient. Whether they had one before a function that
+        computes gradients itself decides what it recorded."""
+        if not has_step:
+            return []
+        met = [(ref(), grad is not None) for ref, grad, _ in self.trace.grads.values()]
+        return [(t, had) for t, had in met if t is not None and t._node is not None]
 
     def _grad_effects(self) -> list[tuple[Tensor, Tensor | None, bool]]:
         """Tensors whose gradient is another one now, with what it was."""
         met = [(ref(), grad, is_zero) for ref, grad, is_zero in self.trace.grads.values()]
-        changed = [(t, g, z) for t, g, z in met if t is not None and t._grad is not g]
+        changed = [
+            (t, g, z)
+            for t, g, z in met
+            if t is not None and (t._grad is not g or t._grad_is_zero is not z)
+        ]
         return changed + [(t, None, False) for t in self.arguments if t._grad is not None]
 
     def _described(self, effects: list[Any], outer: list[Tensor], first: int) -> list[GradEffect]:

@@ -7,6 +7,7 @@ keys and the values of everything that is not a tensor.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,18 @@ class Static:
 
     def __repr__(self) -> str:
         return repr(self.value)
+
+
+def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], Any]:
+    """`flatten((args, kwargs))`; the usual call with nothing but tensors is quick."""
+    if not kwargs and TENSOR_TYPES.issuperset(map(type, args)):
+        return list(args), _only_tensors(len(args))
+    return flatten((args, kwargs))
+
+
+@lru_cache(maxsize=64)
+def _only_tensors(count: int) -> Any:
+    return (tuple, (tuple, *[LEAF] * count), (dict, ()))
 
 
 def flatten(tree: Any) -> tuple[list[Tensor], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from operator import is_not
 from typing import Any
 
 from bireme.core import dims
@@ -96,6 +97,9 @@ class LayerState:
         for layer in self.layers:
             for registry in (layer._parameters, layer._buffers):
                 self.places += [(registry, k, t) for k, t in registry.items() if t is not None]
+        self.registries = [registry for registry, _, _ in self.places]
+        self.keys = [key for _, key, _ in self.places]
+        self.tensors = [tensor for _, _, tensor in self.places]
 
     def names(self, root: Any | None) -> dict[str, Tensor]:
         """Every tensor by its name in `root`'s state dict, or by a made-up one."""
@@ -111,7 +115,7 @@ class LayerState:
         return named
 
     def unchanged(self) -> bool:
-        return all(registry.get(key) is tensor for registry, key, tensor in self.places)
+        return not any(map(is_not, map(dict.get, self.registries, self.keys), self.tensors))
 
     def training(self) -> tuple[bool, ...]:
         return tuple([layer.training for layer in self.layers])

@@ -17,6 +17,7 @@ from bireme.core.aval import Aval
 from bireme.core.capture import Captured, GradEffect, capture
 from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import CaptureError, InvalidArgument, ShapeMismatch
+from bireme.core.ready import Ready, can_be_ready
 from bireme.core.tensor import Parameter, Tensor
 from bireme.core.trace import Value, record, seal, state
 from bireme.jit.convert import converted_layers
@@ -26,6 +27,7 @@ from bireme.static.input_spec import InputSpec
 
 _MAX_VARIANTS = 8  # graphs for one signature, before it runs eagerly
 _EAGER = object()  # in place of a captured graph: this signature runs as plain Python
+AGAIN = object()  # in place of a result: something is different, look again
 
 
 class CaptureWarning(UserWarning):
@@ -101,7 +103,7 @@ class StaticFunction:
             return self._function(*args, **kwargs)
         if is_capturing():
             return rewritten(self._function)(*args, **kwargs)
-        tensors, structure = tree.flatten((args, kwargs))
+        tensors, structure = tree.flatten_arguments(args, kwargs)
         trace = state.trace
         layers = self._layers
         if layers is None or not layers.unchanged():
@@ -114,6 +116,10 @@ class StaticFunction:
             entry = self._entries.get((self._declare(types), rest))
         except TypeError:
             return self._run_eagerly(_unhashable(structure), args, kwargs)
+        if entry.__class__ is CapturedCall:
+            result = entry.repeat(tensors)
+            if result is not AGAIN:
+                return result
         if entry is None or (entry is not _EAGER and not entry.is_current()):
             entry = self._other(types, rest) or self._capture(types, rest)
         if entry is _EAGER:
@@ -294,6 +300,8 @@ class CapturedCall:
         self.outer_types = [t._value.aval for t in captured.outer]
         # Parameters get new contents: the call is a training step, and a trace ends with it.
         self.ends_step = any(isinstance(w.target, Parameter) for w in captured.writes)
+        self.can_be_ready = can_be_ready(captured)
+        self.ready: Ready | None = None  # once it was called
 
     def is_current(self) -> bool:
         """Whether the captured tensors still have the types and need the gradients they had."""
@@ -307,11 +315,17 @@ class CapturedCall:
 
     def _same_grads(self) -> bool:
         """Whether gradients that are added to are there, and those that were not are not."""
-        return all(
-            (e.target._grad is None) == (e.before is None)
-            for e in self.captured.grads
-            if isinstance(e.target, Tensor) and e.output is not None
-        )
+        return all([(t._grad is not None) == had for t, had in self.captured.graded])
+
+    def repeat(self, arguments: list[Tensor]) -> Any:
+        """The call, if it finds everything as the last one left it; else `AGAIN`."""
+        if self.ready is None:
+            return AGAIN
+        outs = self.ready.run(arguments)
+        if outs is None:
+            self.ready = None
+            return AGAIN
+        return tree.unflatten(self.captured.structure, [Tensor(v, None) for v in outs])
 
     def __call__(self, arguments: list[Tensor]) -> Any:
         captured = self.captured
@@ -359,6 +373,8 @@ class CapturedCall:
         ]
         if self.ends_step:
             seal()
+        if self.can_be_ready:
+            self.ready = Ready(captured, arguments)
         return tree.unflatten(captured.structure, results)
 
     @staticmethod
