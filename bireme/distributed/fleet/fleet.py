@@ -16,6 +16,8 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
     shard_scaler,
 )
 from bireme.distributed.environment import ParallelEnv, get_world_size
+from bireme.distributed.fleet.meta_parallel.pipeline import PipelineParallel
+from bireme.distributed.fleet.meta_parallel.pp_layers import PipelineLayer
 from bireme.distributed.fleet.meta_parallel.wrappers import (
     MetaParallelBase,
     SegmentParallel,
@@ -167,10 +169,13 @@ class Fleet:
         them, and a batch is cut over "dp" and "sharding"."""
         hcg = self.get_hybrid_communicate_group()
         mesh = hcg.mesh
-        if hcg.get_pipe_parallel_world_size() > 1:
+        staged = hcg.get_pipe_parallel_world_size() > 1
+        if isinstance(model, PipelineLayer) and (staged or mesh.size == 1):
+            return PipelineParallel(model, hcg, self._strategy)
+        if staged:
             raise InvalidArgument(
-                "[distributed_model] pipelines are not built; use mp_degree and sharding_degree "
-                "for models that do not fit a device"
+                "[distributed_model] with pp_degree > 1 the model is a PipelineLayer of "
+                f"fleet.meta_parallel. Received: {type(model).__name__}"
             )
         world = get_world_size()
         if world > 1 and mesh.dim_names == ["dp"]:
@@ -201,6 +206,8 @@ class Fleet:
         """The optimizer of such a model; with a sharding degree its state is cut."""
         hcg = self.get_hybrid_communicate_group()
         chosen = strategy or self._strategy
+        if hcg.get_pipe_parallel_world_size() > 1:
+            return optimizer  # each stage has its own parameters; see PipelineParallel
         if hcg.get_sharding_parallel_world_size() > 1:
             stage = int(chosen.sharding_configs["stage"])
             if stage not in _STAGES:

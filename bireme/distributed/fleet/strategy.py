@@ -13,6 +13,7 @@ _HYBRID = {
 }  # fmt: skip
 _SWITCHES = {
     "amp": False,
+    "pipeline": False,
     "sharding": False,
     "tensor_parallel": False,
     "find_unused_parameters": False,
@@ -25,6 +26,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "use_pure_fp16": False,
         "use_bf16": False,
     },
+    "pipeline_configs": {"accumulate_steps": 1, "micro_batch_size": 1},
     "sharding_configs": {"stage": 1, "sharding_degree": 8},
     "tensor_parallel_configs": {"tensor_parallel_degree": 1, "tensor_init_seed": -1},
     "hybrid_configs": _HYBRID,
@@ -41,12 +43,14 @@ class DistributedStrategy:
     """
 
     amp: bool
+    pipeline: bool
     sharding: bool
     tensor_parallel: bool
     find_unused_parameters: bool
     fuse_grad_size_in_MB: int  # noqa: N815 (Paddle's names)
     last_comm_group_size_MB: int  # noqa: N815
     amp_configs: dict[str, Any]
+    pipeline_configs: dict[str, Any]
     sharding_configs: dict[str, Any]
     tensor_parallel_configs: dict[str, Any]
     hybrid_configs: dict[str, Any]

@@ -1,10 +1,17 @@
-"""Layers whose parameters are cut over the mesh dimension "mp", and models around them."""
+"""Layers whose parameters are cut over the mesh dimension "mp", pipelines over processes, and
+models around them."""
 
 from bireme.distributed.fleet.meta_parallel.layers import (
     ColumnParallelLinear,
     ParallelCrossEntropy,
     RowParallelLinear,
     VocabParallelEmbedding,
+)
+from bireme.distributed.fleet.meta_parallel.pipeline import PipelineParallel
+from bireme.distributed.fleet.meta_parallel.pp_layers import (
+    LayerDesc,
+    PipelineLayer,
+    SharedLayerDesc,
 )
 from bireme.distributed.fleet.meta_parallel.random import (
     RNGStatesTracker,
@@ -20,12 +27,16 @@ from bireme.distributed.fleet.meta_parallel.wrappers import (
 
 __all__ = [
     "ColumnParallelLinear",
+    "LayerDesc",
     "MetaParallelBase",
     "ParallelCrossEntropy",
+    "PipelineLayer",
+    "PipelineParallel",
     "RNGStatesTracker",
     "RowParallelLinear",
     "SegmentParallel",
     "ShardingParallel",
+    "SharedLayerDesc",
     "TensorParallel",
     "VocabParallelEmbedding",
     "get_rng_state_tracker",
