@@ -143,8 +143,9 @@ def _remix(x: Any) -> Any:
 
 
 def _words(xp: Any, number: Any) -> tuple[Any, Any]:
-    """The low and the high half of an int64, each of shape [1]."""
-    number = xp.asarray(number, dtype=np.int64).reshape((1,))
+    """The low and the high half of an int64, of shape [1], or of each of several."""
+    number = xp.asarray(number, dtype=np.int64)
+    number = number if number.ndim else number.reshape((1,))
     low = number.astype(np.uint32)
     return low, (number >> np.int64(32)).astype(np.uint32)
 
@@ -213,6 +214,13 @@ def uniform(
     precision = {"float32": 24, "float16": 11, "bfloat16": 8}.get(dtype.name, 3)
     unit = (high >> np.uint32(32 - precision)).astype(np.float32) * np.float32(2.0**-precision)
     return unit.astype(dtype)
+
+
+def uniform_rows(xp: Any, seeds: Any, count: Any) -> Any:
+    """Uniform float32 [rows, count] in [0, 1), each row by a seed of its own."""
+    key = _key(xp, seeds.reshape((-1, 1)), 0, 0)
+    draws = _hash(xp.arange(count, dtype=np.uint32)[None], key)
+    return (draws >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def normal(xp: Any, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32) -> Any:

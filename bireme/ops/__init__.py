@@ -21,7 +21,7 @@ FAMILIES = (
     "scan", "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
     "rearrange", "indexing", "distance", "random", *FUNCTIONAL, "fft", "signal", "lowrank",
     "control_flow", "forms",
-    "viterbi",
+    "viterbi", "top_p",
 )  # fmt: skip
 
 modules: dict[str, ModuleType] = {f: import_module(f"bireme.ops.{f}") for f in FAMILIES}
