@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval, aval
-from bireme.core.dtype import bool_
+from bireme.core.dtype import bool_, float32
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
@@ -110,7 +110,13 @@ def _attention_check(
 
 
 def _attention_infer(query: Aval, key: Aval, value: Aval, *rest: Any, causal: bool) -> Aval:
-    return aval((*query.shape[:3], value.shape[3]), query.dtype)
+    dtype = query.dtype if query.dtype.is_floating else float32
+    return aval((*query.shape[:3], value.shape[3]), dtype)
+
+
+def _as_floats(*xs: Any) -> Any:
+    """Integers, of which Paddle takes the attention too, as float32."""
+    return [x.astype(np.float32) if x.dtype.kind in "iu" else x for x in xs]
 
 
 def _attention_vjp(
@@ -151,7 +157,7 @@ def _attention_vjp(
     vjp=_attention_vjp,
     infer=_attention_infer,
     check=_attention_check,
-    takes={"query": "f"},
+    takes={"query": "if"},
     amp="white",
     usual=("ttt-fifii", "ttt-f----"),
 )  # fmt: skip
@@ -159,6 +165,7 @@ def _attention(
     xp, query, key, value, mask, scale, threshold, keep_scale, seed, offset, causal=False
 ):
     """softmax(query key^T * scale + mask) value for every head."""
+    query, key, value = _as_floats(query, key, value)
     heads, key_heads = query.shape[2], key.shape[2]
     q = _heads_first(xp, query, key_heads)
     k = _heads_first(xp, key, key_heads)
@@ -171,6 +178,7 @@ def _attention(
 
 @op(inputs=("query", "key", "mask", "scale"), differentiable=False)
 def _attention_weights(xp, query, key, mask, scale, causal=False):
+    query, key = _as_floats(query, key)
     heads, key_heads = query.shape[2], key.shape[2]
     q, k = _heads_first(xp, query, key_heads), _heads_first(xp, key, key_heads)
     return _weights(xp, q, k, mask, scale, causal, heads).astype(query.dtype)

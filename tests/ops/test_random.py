@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import bireme as paddle
+import bireme.nn.functional as F
 from bireme.core import config, executor, trace
 
 # One line of the `both_tiers` fixture compiles a program for each row here.
@@ -42,6 +43,20 @@ MAKERS = {
     "normal_": lambda: full(0.0, shape=(50,)).normal_(3.0, 0.5),
     "bernoulli_": lambda: full(0.0, shape=(50,)).bernoulli_(0.3),
     "random_": lambda: full(0, "int64", (50,)).random_(7),
+    "log_normal_": lambda: full(0.0, shape=(50,)).log_normal_(),
+    "standard_normal": lambda: paddle.standard_normal([3, 4]),
+    "gaussian": lambda: paddle.gaussian([3, 4], 1.0, 2.0),
+    "rand_like": lambda: paddle.rand_like(full(0.0, shape=(50,))),
+    "randn_like": lambda: paddle.randn_like(full(0.0, shape=(50,))),
+    "randint_like": lambda: paddle.randint_like(full(0, "int64", (50,)), 9),
+    "rrelu": lambda: F.rrelu(full(-1.0, shape=(50,)), 0.1, 0.9),
+    "gumbel_softmax": lambda: F.gumbel_softmax(full(0.0, shape=(9, 5))),
+    "dropout": lambda: F.dropout(full(1.0, shape=(50,))),
+    "dropout1d": lambda: F.dropout1d(full(1.0, shape=(9, 5, 2))),
+    "dropout2d": lambda: F.dropout2d(full(1.0, shape=(9, 5, 2, 2))),
+    "dropout3d": lambda: F.dropout3d(full(1.0, shape=(9, 5, 2, 2, 2))),
+    "alpha_dropout": lambda: F.alpha_dropout(full(1.0, shape=(50,))),
+    "feature_alpha_dropout": lambda: F.feature_alpha_dropout(full(1.0, shape=(9, 5, 2))),
 }
 
 
@@ -74,7 +89,19 @@ def test_types_and_shapes():
     [
         (lambda: paddle.rand([N]), "uniform"),
         (lambda: paddle.randn([N]), "norm"),
+        (lambda: paddle.rand_like(full(0.0)), "uniform"),
+        (lambda: paddle.randn_like(full(0.0)), "norm"),
+        (lambda: paddle.standard_normal([N]), "norm"),
+        (lambda: paddle.gaussian([N], 2.0, 3.0), stats.norm(2, 3).cdf),
         (lambda: paddle.normal(2.0, 3.0, [N]), stats.norm(2, 3).cdf),
+        (lambda: paddle.normal(full(2.0), full(3.0)), stats.norm(2, 3).cdf),
+        (lambda: full(0.0).normal_(2.0, 3.0), stats.norm(2, 3).cdf),
+        (lambda: paddle.uniform([N], min=-2.0, max=5.0), stats.uniform(-2, 7).cdf),
+        (lambda: full(0.0).uniform_(-2, 5), stats.uniform(-2, 7).cdf),
+        (lambda: paddle.log_normal(0.0, 1.0, [N]), stats.lognorm(1).cdf),
+        (lambda: -F.rrelu(full(-1.0), 0.1, 0.9), stats.uniform(0.1, 0.8).cdf),
+        # Of two equal classes, the difference of two Gumbel draws is logistic.
+        (lambda: F.gumbel_softmax(full(0.0, shape=(N, 2)))[:, 0], "uniform"),
         (lambda: full(0.0).exponential_(2.0), stats.expon(scale=0.5).cdf),
         (lambda: full(0.0).cauchy_(1.0, 2.0), stats.cauchy(1, 2).cdf),
         (lambda: full(0.0).log_normal_(0.0, 1.0), stats.lognorm(1).cdf),
@@ -93,7 +120,15 @@ def test_continuous_distributions(make, cdf):
         (lambda: paddle.poisson(full(12.0)), stats.poisson(12).pmf),
         (lambda: paddle.binomial(full(10, "int64"), full(0.3)), stats.binom(10, 0.3).pmf),
         (lambda: paddle.randint(0, 7, [N]), lambda k: np.where(k < 7, 1 / 7, 0)),
+        (lambda: paddle.randint_like(full(0, "int64"), 0, 7), lambda k: np.where(k < 7, 1 / 7, 0)),
+        (lambda: full(0, "int64").random_(0, 7), lambda k: np.where(k < 7, 1 / 7, 0)),
+        (lambda: full(0.0).geometric_(0.3), stats.geom(0.3).pmf),
         (lambda: paddle.bernoulli(full(0.3)), stats.bernoulli(0.3).pmf),
+        (lambda: full(0.0).bernoulli_(0.3), stats.bernoulli(0.3).pmf),
+        (lambda: F.dropout(full(0.7), 0.3), stats.bernoulli(0.7).pmf),
+        (lambda: F.dropout1d(full(0.7, shape=(100, 200, 1)), 0.3), stats.bernoulli(0.7).pmf),
+        (lambda: F.dropout2d(full(0.7, shape=(100, 200, 1, 1)), 0.3), stats.bernoulli(0.7).pmf),
+        (lambda: F.dropout3d(full(0.7, shape=(100, 200, 1, 1, 1)), 0.3), stats.bernoulli(0.7).pmf),
         (
             lambda: paddle.multinomial(paddle.to_tensor([1.0, 2.0, 0.0, 5.0]), N, True),
             lambda k: np.array([1, 2, 0, 5, *[0] * 96])[k] / 8,
@@ -101,7 +136,7 @@ def test_continuous_distributions(make, cdf):
     ],
 )
 def test_discrete_distributions(make, pmf):
-    drawn = _seeded(make).numpy().astype(int)
+    drawn = np.rint(_seeded(make).numpy()).astype(int).reshape(-1)
     expected = pmf(np.arange(100)) * N
     seen = np.bincount(drawn, minlength=100)
     kept = expected > 5
