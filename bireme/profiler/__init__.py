@@ -17,6 +17,7 @@ from bireme.profiler.profiler import (
     SummaryView,
     make_scheduler,
 )
+from bireme.profiler.protobuf import export_protobuf
 from bireme.profiler.tables import compile_report
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "compile_report",
     "count_compiles",
     "export_chrome_tracing",
+    "export_protobuf",
     "load_profiler_result",
     "make_scheduler",
     "memory_figures",

@@ -103,7 +103,13 @@ def write_chrome_trace(spans: list[Span], path: str) -> None:
 
 
 def load_profiler_result(filename: str) -> list[Span]:
-    """The spans of a file that `export_chrome_tracing` or `Profiler.export` wrote."""
+    """The spans of a file that `export_chrome_tracing`, `export_protobuf` or `Profiler.export`
+    wrote, or that Paddle's `export_protobuf` did."""
+    from bireme.profiler import protobuf
+
+    if os.fspath(filename).endswith(protobuf.ENDING):
+        with open(filename, "rb") as file:
+            return protobuf.read_protobuf(file.read(), os.fspath(filename))
     try:
         with open(filename, encoding="utf-8") as file:
             content: Any = json.load(file)

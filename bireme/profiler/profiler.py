@@ -17,6 +17,7 @@ from bireme.io import dataloader
 from bireme.profiler import events
 from bireme.profiler.events import Span, write_chrome_trace
 from bireme.profiler.memory import memory_figures
+from bireme.profiler.protobuf import write_protobuf
 from bireme.profiler.tables import compile_report, shown_bytes, table
 
 
@@ -205,10 +206,13 @@ class Profiler:
         return sorted([*self.steps, *self.spans], key=lambda s: s.start)
 
     def export(self, path: str, format: str = "json") -> None:
-        """Write the recording as a Chrome trace."""
-        if format != "json":
-            raise InvalidArgument(f"[Profiler.export] format must be 'json'. Received: {format!r}")
-        write_chrome_trace(self.all_spans(), path)
+        """Write the recording as a Chrome trace ("json") or in Paddle's format ("pb")."""
+        if format not in ("json", "pb"):
+            raise InvalidArgument(
+                f"[Profiler.export] format is 'json' or 'pb'. Received: {format!r}"
+            )
+        write = write_chrome_trace if format == "json" else write_protobuf
+        write(self.all_spans(), path)
 
     def step_info(self, unit: str | None = None) -> str:
         """One line on the last ten steps: waiting for data, whole step, samples per second."""
