@@ -27,7 +27,13 @@ def _no_mesh(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "stages", "virtual"), [(2, 2, 1), (2, 2, 2), (4, 4, 1), (4, 2, 1)]
+    ("processes", "stages", "virtual"),
+    [
+        (2, 2, 2),
+        (4, 2, 1),
+        pytest.param(2, 2, 1, marks=pytest.mark.slow),
+        pytest.param(4, 4, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_stages_train_as_one_process(launched, tmp_path: Path, processes, stages, virtual) -> None:
     done = launched("pipeline_worker.py", processes, arguments=(str(stages), str(virtual)))
