@@ -322,8 +322,9 @@ def swish(x: Tensor, name: str | None = None) -> Tensor:
 
 
 def _swiglu_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    x, y = conj_of(xp, x), conj_of(xp, y)
     s = sigmoid_of(xp, x)
-    return grad * conj_of(xp, y * s * (1 + x * (1 - s))), grad * conj_of(xp, x * s)
+    return grad * y * s * (1 + x * (1 - s)), grad * x * s
 
 
 @op(name="swiglu", vjp=_swiglu_vjp, infer="elementwise", takes="fc")

@@ -256,6 +256,13 @@ def histogramdd(
     weights: Tensor | None = None, name: str | None = None,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """(counts, edges of each dimension) of the points in the rows of x; reads the data."""
+    if x.ndim < 2:
+        raise ShapeMismatch(f"[histogramdd] takes points in rows. Received: shape {x.shape}")
+    if ranges is not None and len(ranges) != 2 * x.shape[-1]:
+        raise InvalidArgument(
+            f"[histogramdd] ranges holds two numbers for each of the {x.shape[-1]} dimensions. "
+            f"Received: {ranges!r}"
+        )
     points = x.numpy()
     sizes = bins.tolist() if isinstance(bins, Tensor) else bins
     if isinstance(sizes, list | tuple):
