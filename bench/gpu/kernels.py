@@ -1,4 +1,7 @@
-"""`python -m bench.gpu.kernels gpt2`: where a step's time goes, by GPU kernel."""
+"""`python -m bench.gpu.kernels gpt2`: where a step's time goes, by GPU kernel.
+
+`decode` shows a token of `bench.gpu.decode` (the prompt is among the kernels).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,23 @@ import collections
 import glob
 import itertools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from bench.gpu import decode
 from bench.gpu.train import bireme_step
 
-STEPS = 3
+CALLS = 3
+TOKENS = 64
+
+
+def subject(name: str) -> tuple[Callable[[int], Any], Callable[[Any], Any], int]:
+    """What is called, what waits for its result, and the steps in a call."""
+    if name != "decode":
+        return *bireme_step(name), 1
+    run = decode.bireme(decode.SIZES["1.1b"])
+    return lambda i: run(TOKENS), lambda tokens: tokens, TOKENS
 
 
 def main() -> None:
@@ -22,7 +37,8 @@ def main() -> None:
     options = parser.parse_args()
     import jax
 
-    step, wait = bireme_step(options.model)
+    step, wait, per_call = subject(options.model)
+    steps = CALLS * per_call
     for i in range(10):
         last = step(i)
     wait(last)
@@ -33,7 +49,7 @@ def main() -> None:
         Path(options.hlo).write_text(largest.executable.compiled.as_text())
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            for i in range(STEPS):
+            for i in range(CALLS):
                 last = step(i)
             wait(last)
         (path,) = glob.glob(folder + "/**/*.xplane.pb", recursive=True)
@@ -54,13 +70,13 @@ def main() -> None:
                     totals[name] += event.duration_ns
                     counts[name] += 1
     whole = sum(totals.values())
-    print(f"{whole / STEPS / 1e6:.2f} ms of kernels in a step")
-    show_gaps(sorted(spans))
+    print(f"{whole / steps / 1e6:.2f} ms of kernels in a step")
+    show_gaps(sorted(spans), steps)
     for name, spent in totals.most_common(options.top):
-        print(f"{spent / STEPS / 1e6:8.3f} ms {counts[name] / STEPS:6.1f}x  {name[:150]}")
+        print(f"{spent / steps / 1e6:8.3f} ms {counts[name] / steps:6.1f}x  {name[:150]}")
 
 
-def show_gaps(spans: list[tuple[float, float, str]]) -> None:
+def show_gaps(spans: list[tuple[float, float, str]], steps: int) -> None:
     """How long no kernel ran between the first and the last, and the longest pauses."""
     gaps = []
     end = spans[0][1]
@@ -68,8 +84,8 @@ def show_gaps(spans: list[tuple[float, float, str]]) -> None:
         if start > end:
             gaps.append((start - end, before, name))
         end = max(end, stop)
-    whole = (end - spans[0][0]) / STEPS / 1e6
-    print(f"{whole:.2f} ms from step to step, {sum(g[0] for g in gaps) / STEPS / 1e6:.2f} idle")
+    whole = (end - spans[0][0]) / steps / 1e6
+    print(f"{whole:.2f} ms from step to step, {sum(g[0] for g in gaps) / steps / 1e6:.2f} idle")
     for gap, before, name in sorted(gaps, reverse=True)[:8]:
         print(f"  idle {gap / 1e6:.3f} ms after {before[:60]} before {name[:60]}")
 

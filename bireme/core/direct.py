@@ -26,7 +26,8 @@ class DirectProgram:
     """`function`, which takes a list of tensors of these `types`, compiled at once.
 
     The arguments numbered `donated` are overwritten by results of their types. Tensors from
-    outside (weights) are read when `bind` is called.
+    outside (weights) are read when `bind` is called. `passes`, which must keep the inputs, are
+    run first.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class DirectProgram:
         types: Sequence[Aval],
         donated: Sequence[int],
         label: str,
+        passes: Sequence[str] = (),
     ):
         captured = capture(function, types, label=label, tape=False, amp=state.trace.amp)
         graph = captured.graph
@@ -49,6 +51,10 @@ class DirectProgram:
                 "which one program cannot do; make them arguments and results"
             )
         graph.outputs = graph.outputs[: len(captured.tracked)]
+        if passes:
+            from bireme import passes as every
+
+            graph = every.run(graph, passes)
         given = captured.op.given
         self.outer = captured.outer
         self.order = given[: len(types)], given[len(types) :]

@@ -107,15 +107,15 @@ def left(call: Call, inputs: Sequence[Any]) -> Any:
     return None if found is None else found[0]
 
 
-def set_twin(array: Any, whole: Any) -> None:
-    """Remember that `array` is the leading part of `whole`, for kernels further on."""
+def know(array: Any, what: Any) -> None:
+    """Remember what `array` is made of, for kernels further on in this program."""
     if lowering.residuals is not None:
-        lowering.residuals["twin", id(array)] = (whole, array)
+        lowering.residuals["known", id(array)] = (what, array)
 
 
-def twin(array: Any) -> Any:
-    """What `set_twin` was given for `array`, or None."""
-    found = (lowering.residuals or {}).get(("twin", id(array)))
+def known_as(array: Any) -> Any:
+    """What `know` was last told of `array`, or None."""
+    found = (lowering.residuals or {}).get(("known", id(array)))
     return None if found is None else found[0]
 
 

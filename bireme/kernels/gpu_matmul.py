@@ -2,18 +2,19 @@
 
 Tensor cores read rows of 16 bytes. A vocabulary of 50257 words breaks that, and its three
 products take twice their time; with 47 empty words more they do not. So that nothing is copied
-to add them, the padded logits stay known beside the cut ones (`set_twin`), and the loss's
+to add them, the padded logits stay known beside the cut ones (`Padded`), and the loss's
 gradient is made in padded form.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.kernels import kernel, set_twin, twin
+from bireme.core.kernels import kernel, know, known_as
 from bireme.core.op import Call
 from bireme.ops import loss_class
 from bireme.ops.nn_support import wide
@@ -22,6 +23,18 @@ _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
 _LARGE = 1 << 20  # elements of a weight from which on it pays
 _NAME = "aligned_vocabulary"
+
+
+@dataclass(frozen=True)
+class Padded:
+    """What an array is the leading columns of."""
+
+    whole: Any
+
+
+def _whole(array: Any) -> Any:
+    found = known_as(array)
+    return found.whole if isinstance(found, Padded) else None
 
 
 def _column_axis(forward: Call) -> int:
@@ -57,7 +70,7 @@ def _product(call: Call, x: Any, y: Any, *bias: Any) -> Any:
     padded = [None if b is None else _pad(b, 0) for b in bias]
     whole = call.op.lower(jax_door.jnp(), call, [x, _pad(y, _column_axis(call)), *padded])
     out = _cut(whole, whole.ndim - 1, columns)
-    set_twin(out, whole)
+    know(out, Padded(whole))
     return out
 
 
@@ -66,7 +79,7 @@ def _product_grad(call: Call, grad: Any, *saved: Any) -> Any:
     forward: Call = call.attrs["forward"]
     needs: tuple[int, ...] = call.attrs["needs"]
     axis = _column_axis(forward)
-    whole = twin(grad)
+    whole = _whole(grad)
     if whole is None:
         whole = _pad(grad, grad.ndim - 1)
     by_place = dict(zip(forward.saved_at, saved, strict=True))
@@ -111,9 +124,9 @@ for _op in ("matmul", "linear"):
 def _reshaped(call: Call, x: Any) -> Any:
     """A plain reshape; one that leaves the columns alone also reshapes the padded twin."""
     out = jax_door.jnp().reshape(x, call.outs[0].shape)
-    whole = twin(x)
+    whole = _whole(x)
     if whole is not None and out.shape[-1:] == x.shape[-1:]:
-        set_twin(out, jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1])))
+        know(out, Padded(jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1]))))
     return out if call.single else (out,)
 
 
@@ -150,7 +163,7 @@ def _loss_grad(call: Call, *arrays: Any) -> Any:
     forward: Call = call.attrs["forward"]
     saved = dict(zip(forward.saved_at, arrays[len(forward.outs) :], strict=True))
     logits = saved[0]
-    whole = twin(logits)
+    whole = _whole(logits)
     if whole is None:
         return call.op.lower(jnp, call, list(arrays))
     attrs = forward.attrs
@@ -167,5 +180,5 @@ def _loss_grad(call: Call, *arrays: Any) -> Any:
     share = jnp.exp(wide(jnp, whole) - total) - (columns == safe)
     pull = jnp.where(columns < logits.shape[-1], share * (grad * factor), 0).astype(whole.dtype)
     out = _cut(pull, pull.ndim - 1, logits.shape[-1])
-    set_twin(out, pull)
+    know(out, Padded(pull))
     return (out,)

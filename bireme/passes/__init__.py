@@ -19,7 +19,9 @@ from bireme.passes import (
     fuse_norms,
     fuse_products,
     layout,
+    merge_products,
     share_common,
+    split_transposed,
 )
 from bireme.passes.low_precision import low_precision
 from bireme.passes.manager import (
@@ -55,9 +57,11 @@ __all__ = [
     "is_enabled",
     "layout",
     "low_precision",
+    "merge_products",
     "names",
     "register",
     "reporting",
     "run",
     "share_common",
+    "split_transposed",
 ]

@@ -13,48 +13,10 @@ Shapes never change while tokens are added, so one compiled program serves every
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 import bireme as paddle
-from bireme.core import dtype as dt
-from bireme.core import jax_door
-from bireme.core.aval import Aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch
-from bireme.core.op import op
+from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
-
-
-def _write_check(kept: Aval, fresh: Aval, place: Aval) -> None:
-    if kept.ndim < 2 or fresh.ndim != kept.ndim or kept.dtype is not fresh.dtype:
-        raise ShapeMismatch("what is written must have the cache's rank and type")
-    if kept.shape[:1] + kept.shape[2:] != fresh.shape[:1] + fresh.shape[2:]:
-        raise ShapeMismatch("what is written must fit the cache in all but the second dimension")
-    if place.ndim != 1 or place.shape[0] not in (1, kept.shape[0]) or place.dtype is not dt.int64:
-        raise ShapeMismatch("the place must be int64 of shape [1] or [batch]")
-
-
-def _write_numpy(xp: Any, kept: Any, fresh: Any, place: Any) -> Any:
-    out = np.array(kept)
-    rows = fresh.shape[1]
-    for b in range(out.shape[0]):
-        at = min(max(int(place[b % len(place)]), 0), out.shape[1] - rows)
-        out[b, at : at + rows] = fresh[b]
-    return out
-
-
-@op(name="cache_write", infer=lambda kept, fresh, place: kept, check=_write_check,
-    numpy=_write_numpy)  # fmt: skip
-def cache_write(xp, kept, fresh, place):
-    """`kept` [batch, length, ...] with `fresh` [batch, rows, ...] from `place` [batch] or [1] on.
-
-    As in XLA, a place from which the rows would reach over the end is moved back.
-    """
-    update = jax_door.jax().lax.dynamic_update_slice_in_dim
-    if place.shape[0] == 1:
-        return update(kept, fresh, place[0], 1)
-    return jax_door.jax().vmap(lambda k, f, p: update(k, f, p, 0))(kept, fresh, place)
+from bireme.nn.generation.ops import cache_attend, cache_write
 
 
 class KVCache:
@@ -82,9 +44,9 @@ class KVCache:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Add these tokens' keys and values [batch, rows, heads, size]; returns the attention of
         `query` to all tokens up to its own."""
-        attention = paddle.nn.functional.scaled_dot_product_attention
         if self.place is None:
             self._begin(layer, key, value)
+            attention = paddle.nn.functional.scaled_dot_product_attention
             return attention(query, key, value, is_causal=True)
         if layer >= len(self.layers):
             raise InvalidArgument(
@@ -92,12 +54,11 @@ class KVCache:
                 f"{len(self.layers)} layers"
             )
         keys, values = self.layers[layer]
-        keys = cache_write(keys, key.astype(keys.dtype), self.place)
-        values = cache_write(values, value.astype(values.dtype), self.place)
+        out, keys, values = cache_attend(
+            query, key.astype(keys.dtype), value.astype(values.dtype), keys, values, self.place
+        )
         self.layers[layer] = keys, values
-        seen = self.places(query.shape[0], query.shape[1]).unsqueeze([1, 3])
-        mask = paddle.arange(self.length, dtype="int64").reshape([1, 1, 1, -1]) <= seen
-        return attention(query, keys.astype(query.dtype), values.astype(query.dtype), mask)
+        return out
 
     def _begin(self, layer: int, key: Tensor, value: Tensor) -> None:
         batch, rows = key.shape[:2]

@@ -21,7 +21,8 @@ from bireme.core.aval import Aval, aval
 from bireme.core.direct import DirectProgram
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
-from bireme.nn.generation.cache import KVCache, cache_write
+from bireme.nn.generation.cache import KVCache
+from bireme.nn.generation.ops import cache_write
 from bireme.nn.generation.sampling import next_token
 
 _SMALLEST = 16  # the first bucket
@@ -144,7 +145,9 @@ def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> DirectPro
     # The cache and the tokens so far are updated in place. What Python may still look at is not.
     donated = (_TOKENS_AT, *range(_HEAD, len(state)))
     types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS]
-    return DirectProgram(step, types, donated, "generate")
+    # Where a kernel reads all weights of one input at once (kernels/gpu_decode.py):
+    passes = ("merge_products",) if place.default_place().device().platform == "gpu" else ()
+    return DirectProgram(step, types, donated, "generate", passes)
 
 
 def _logits(model: Any, ids: Tensor, cache: KVCache) -> Tensor:
