@@ -188,6 +188,21 @@ def set_(
     return as_view(x, source, AS_STRIDED, (sizes, steps, offset // x.dtype.itemsize))
 
 
+def reconstruct_from_(self: Tensor, other: Tensor) -> None:
+    """Become `other`: its type, its shape and its memory, so that each sees the other's writes."""
+    from bireme.ops.rearrange import AS_STRIDED, as_strided
+
+    if not isinstance(other, Tensor):
+        raise InvalidArgument(
+            f"[reconstruct_from_] takes a Tensor. Received: {type(other).__name__}"
+        )
+    check_inplace(self, "reconstruct_from_")
+    sizes = other._value.aval.shape
+    steps = tuple([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
+    replace(self, as_strided(other, sizes, steps, 0), None)
+    as_view(self, other, AS_STRIDED, (sizes, steps, 0))
+
+
 def resize_(x: Tensor, shape: Any, fill_zero: bool = False, name: str | None = None) -> Tensor:
     """Take another shape and keep the elements in their order: the last ones are cut off.
 

@@ -308,11 +308,16 @@ def new_full(
     return full(size, fill_value, want, **wanted)
 
 
+def get_selected_rows(self: Tensor) -> None:
+    """None, as for every dense tensor in Paddle: gradients of tables are dense too."""
+
+
 HANDLE_METHODS = (
     apply, astype, contiguous, cpu, cuda, data_ptr, get_device, get_strides, is_contiguous,
     is_same_shape, new_full, pin_memory, stride, to, type_as, joining.split_with_sizes,
     manipulation.repeat, rearrange.fill_diagonal_, rearrange.fill_diagonal_tensor,
-    inplace.make_inplace(rearrange.fill_diagonal_tensor), *sparse_tensor.METHODS,
+    inplace.make_inplace(rearrange.fill_diagonal_tensor), inplace.reconstruct_from_,
+    get_selected_rows, *sparse_tensor.METHODS,
 )  # fmt: skip
 
 
@@ -339,6 +344,7 @@ PROPERTIES = {
     "grad_fn": property(lambda self: None if self.is_leaf else self._node),
     "is_cuda": property(lambda self: self.place.is_gpu_place()),
     "device": property(lambda self: str(self.place)[6:-1]),
+    "num_shard": property(lambda self: None, doc="None: no tensor has parts in Paddle's sense."),
     "grad_": property(lambda self: self.grad, lambda self, value: setattr(self, "grad", value)),
 }
 

@@ -162,3 +162,18 @@ def test_stubs_are_current() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.main(check=True) == 0, "run python scripts/make_stubs.py"
+
+
+def test_a_tensor_becomes_another(paddle):
+    for module in (bireme, paddle):
+        x = module.to_tensor([[1.0, 2.0]])
+        y = module.to_tensor([3, 4, 5])
+        assert x.reconstruct_from_(y) is None
+        assert x.dtype == module.int64
+        y[0] = 9
+        x[1] = 7
+        assert x.tolist() == y.tolist() == [9, 7, 5]
+        with pytest.raises(ValueError):
+            x.reconstruct_from_(3)
+        assert x.num_shard is None
+        assert x.get_selected_rows() is None
