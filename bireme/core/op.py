@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -274,7 +275,7 @@ class Op:
         except BiremeError as e:
             raise type(e)(f"[{self.shown}] {e}. Received: {call.describe_inputs()}") from None
         except (TypeError, ValueError, IndexError, ZeroDivisionError, NotImplementedError) as e:
-            reason = _first_lines(str(e))
+            reason = _reason(str(e))
             kind = TypeMismatch if isinstance(e, TypeError) else ShapeMismatch
             raise kind(f"[{self.shown}] {reason}. Received: {call.describe_inputs()}") from None
         if isinstance(out, tuple | list):
@@ -296,7 +297,14 @@ class Op:
         return f"<op {self.name}({', '.join((*self.inputs, *self.attr_names))})>"
 
 
-def _first_lines(message: str) -> str:
+_REFUSED_DTYPE = re.compile(r"does not accept dtype (\w+)")  # how JAX says it
+
+
+def _reason(message: str) -> str:
+    """Why a lowering could not be evaluated, in our words where we know them."""
+    refused = _REFUSED_DTYPE.search(message)
+    if refused is not None:
+        return f"{refused[1]} is not taken here; cast with .astype('float32') or .astype('int64')"
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     return (lines[0] if lines else "invalid input").rstrip(".")
 

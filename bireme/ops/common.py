@@ -147,7 +147,12 @@ def _embedding(xp, x, weight, padding_idx=-1, by_frequency=False):
     return out
 
 
-@op(differentiable=False)
+def _rows_check(weight: Aval, *rest: Any) -> None:
+    if weight.ndim != 2:
+        raise ShapeMismatch(f"'weight' must be a matrix [rows, width], not {list(weight.shape)}")
+
+
+@op(differentiable=False, check=_rows_check)
 def _renormalized_rows(xp, weight, x, max_norm, norm_type):
     """`weight` with those rows that `x` names scaled down to a norm of at most `max_norm`."""
     norms = xp.sum(xp.abs(weight) ** norm_type, axis=1, keepdims=True) ** (1.0 / norm_type)
@@ -225,7 +230,9 @@ def _cosine_similarity(xp, x1, x2, axis=1, eps=1e-8):
 
 def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between `x1` and `x2` along `axis`."""
-    return _cosine_similarity(x1, x2, axis, eps)
+    return _cosine_similarity(
+        x1, x2, dimension_in(axis, max(x1.ndim, x2.ndim), "cosine_similarity"), eps
+    )
 
 
 def _vector_norm(xp: Any, x: Any, p: float, axis: int, keepdim: bool) -> Any:

@@ -45,7 +45,7 @@ def _prior_check(input: Aval, image: Aval, **rest: Any) -> None:
     need_rank("image", image, 4)
 
 
-@op(name="prior_box", differentiable=False, check=_prior_check)
+@op(name="prior_box", differentiable=False, check=_prior_check, takes="if")
 def _prior_box(
     xp, input, image, sizes=(), variance=(), steps=(0.0, 0.0), clip=False, offset=0.5
 ):  # fmt: skip

@@ -448,6 +448,7 @@ def _hsigmoid_check(
     name="hsigmoid_loss",
     inputs=("input", "label", "weight", "bias", "path_table", "path_code"),
     check=_hsigmoid_check,
+    takes={"input": "f", "weight": "f"},
     amp="black",
 )
 def _hsigmoid_loss(xp, input, label, weight, bias, path_table, path_code, num_classes=2):

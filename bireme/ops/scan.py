@@ -9,7 +9,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in, number
@@ -170,7 +170,15 @@ def logcumsumexp(
     return _logcumsumexp(*_flat(x if dtype is None else cast(x, dtype), axis))
 
 
-@op(name="diff", inputs=("x", "prepend", "append"), promote="binary")
+def _diff_check(x: Any, prepend: Any, append: Any, **_: Any) -> None:
+    for name, part in (("prepend", prepend), ("append", append)):
+        if part is not None and (part.ndim != x.ndim or x.ndim == 0):
+            raise ShapeMismatch(
+                f"{name} is put beside x along axis, so both have as many dimensions, at least one"
+            )
+
+
+@op(name="diff", inputs=("x", "prepend", "append"), promote="binary", check=_diff_check)
 def _diff(xp, x, prepend=None, append=None, n=1, axis=-1):
     """Differences of neighbours, n times."""
     parts = [p for p in (prepend, x, append) if p is not None]

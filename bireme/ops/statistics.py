@@ -355,7 +355,7 @@ def corrcoef(x: Tensor, rowvar: bool = True, name: str | None = None) -> Tensor:
     return _normalised(matrix)
 
 
-@op(name="corrcoef")
+@op(name="corrcoef", takes="f")
 def _normalised(xp, matrix):
     """A covariance matrix divided by the standard deviations, within [-1, 1]."""
     deviation = xp.sqrt(xp.diagonal(matrix))
