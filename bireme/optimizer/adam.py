@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,24 @@ def _advance_both(xp, clock, hyper):
     return [clock[0] * hyper[0], clock[1] * hyper[1]]
 
 
+def _without_power(xp, power, beta):
+    """1 - beta^t from beta^t.
+
+    The power is kept in float32, as in Paddle's checkpoints, and 1 - 0.999 has only four digits
+    there. It still tells t, and t gives all of them.
+    """
+    if beta == 0.0:
+        return 1 - power
+    steps = xp.round(xp.log(power) / math.log(beta))
+    return -xp.expm1(steps * math.log(beta))
+
+
 def _adam(xp, p, g, lr, slots, clock, hyper, extra):
     beta1, beta2, epsilon = hyper
-    power1, power2 = (c.astype(p.dtype) for c in clock[0])
+    rest1, rest2 = (
+        _without_power(xp, c.astype(p.dtype), b)
+        for c, b in zip(clock[0], (beta1, beta2), strict=True)
+    )
     m = beta1 * slots[0] + (1 - beta1) * g
     v = beta2 * slots[1] + (1 - beta2) * g * g
     new = [m, v]
@@ -39,8 +55,8 @@ def _adam(xp, p, g, lr, slots, clock, hyper, extra):
     if len(slots) == 3:
         largest = xp.maximum(v, slots[2])
         new.append(largest)
-    correction = xp.sqrt(1 - power2)
-    rate = lr * correction / (1 - power1)
+    correction = xp.sqrt(rest2)
+    rate = lr * correction / rest1
     return p - rate * (m / (xp.sqrt(largest) + epsilon * correction)), new
 
 
