@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.io.safetensors_file import replacing
@@ -85,8 +85,8 @@ def _nodes(spans: list[Span], offset: int) -> bytes:
         while above and above[-1][1].end < span.end:
             above.pop()
         kind = _KINDS.get(span.kind, _KINDS["user"])
-        times = [round(t * 1e9) + offset for t in (span.start, span.end)]
-        event = _event(span.name, kind, *times, os.getpid(), span.thread)
+        begin, end = (round(t * 1e9) + offset for t in (span.start, span.end))
+        event = _event(span.name, kind, begin, end, os.getpid(), span.thread)
         out += _node(number, above[-1][0] if above else 0, event)
         above.append((number, span))
     return out
@@ -112,7 +112,7 @@ def read_protobuf(data: bytes, name: str) -> list[Span]:
             if field == 3 and isinstance(tree, bytes):
                 spans += _spans(tree)
         return spans
-    except (IndexError, UnicodeDecodeError, KeyError, ValueError) as e:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
         raise InvalidArgument(
             f"[load_profiler_result] {name!r} is no recording in Paddle's format ({e})"
         ) from e
@@ -130,7 +130,8 @@ def _spans(tree: bytes) -> Iterator[Span]:
         yield Span(event[1].decode(), kind, event[3] / 1e9, event[4] / 1e9, event[6])
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, int or bytes) of each field of a message."""
     at = 0
 
     def number() -> int:
