@@ -22,6 +22,10 @@ from typing import Any
 from bireme.core import config, jax_door
 
 HANDLERS = (
+    "bireme_attention_forward",
+    "bireme_attention_backward",
+    "bireme_linear_grads",
+    "bireme_linear_weight_grads",
     "bireme_conv_forward",
     "bireme_conv_input_grad",
     "bireme_conv_weight_grad",
