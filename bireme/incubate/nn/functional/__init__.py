@@ -18,6 +18,7 @@ from bireme.incubate.nn.functional.experts import (
     expand_modality_expert_id,
     moe_combine,
     moe_gate_dispatch,
+    moe_gate_dispatch_partial_nosoftmaxtopk,
     moe_gate_dispatch_permute,
 )
 from bireme.incubate.nn.functional.float8 import (
@@ -95,6 +96,7 @@ __all__ = [
     "moe_combine",
     "moe_gate_dispatch",
     "moe_gate_dispatch_and_quant",
+    "moe_gate_dispatch_partial_nosoftmaxtopk",
     "moe_gate_dispatch_permute",
     "swiglu",
     "variable_length_memory_efficient_attention",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 import bireme as paddle
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
@@ -89,6 +91,60 @@ def moe_gate_dispatch_permute(
     rows, *rest = moe_gate_dispatch(x, gate_logits, corr_bias, k, capacity, True)
     by_rank = rows.reshape([world_size, experts // world_size, capacity, x.shape[1]])
     return by_rank.transpose([1, 0, 2, 3]), rest[0], rest[1], rest[2], rest[3]
+
+
+def moe_gate_dispatch_partial_nosoftmaxtopk(
+    x: Tensor, combine_weights: Tensor, expert_id: Tensor, k: int, capacity: int,
+    num_experts: int, use_pad: bool, expert_start_index: int, expert_end_index: int,
+    reverse_token_drop: bool, name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """One rank's part of a dispatch that is decided already: the tokens x [tokens, width] whose
+    choices `expert_id` [tokens, k] are among the experts from expert_start_index up to, not
+    including, expert_end_index.
+
+    Returns (rows by expert, combine_weights with 0 for what is not here, row of each choice
+    [k, tokens], token of each row, how many choose each expert, how many are here for each). An
+    expert takes `capacity` tokens, first choices before second ones; with reverse_token_drop the
+    last ones instead of the first. With use_pad every expert has `capacity` rows, those without a
+    token being zero and of token number `tokens`. How many rows there are depends on the choices,
+    so this is not for captured functions.
+    """
+    tokens = x.shape[0]
+    if expert_id.shape != [tokens, k] or combine_weights.shape != [tokens, k]:
+        raise ShapeMismatch(
+            "[moe_gate_dispatch_partial_nosoftmaxtopk] combine_weights and expert_id are "
+            f"{[tokens, k]}. Received: {combine_weights.shape} and {expert_id.shape}"
+        )
+    chosen = expert_id.numpy()
+    by_choice = chosen.T.reshape(-1)  # first choices of all tokens, then second ones …
+    row_of = np.zeros(k * tokens, np.int32)
+    kept = np.zeros(k * tokens, bool)
+    here = np.zeros(num_experts, np.int64)
+    sources: list[np.ndarray] = []
+    start = 0
+    for expert in range(expert_start_index, expert_end_index):
+        found = np.flatnonzero(by_choice == expert)
+        found = found[-capacity:] if reverse_token_drop else found[:capacity]
+        found = found[np.argsort(found % tokens, kind="stable")]
+        row_of[found] = start + np.arange(len(found))
+        kept[found] = True
+        here[expert] = len(found)
+        fill = capacity - len(found) if use_pad else 0
+        sources.append(np.append(found % tokens, np.full(fill, tokens)))
+        start += len(found) + fill
+    source = np.concatenate(sources).astype(np.int32) if sources else np.zeros(0, np.int32)
+    padded = paddle.concat([x, paddle.zeros([1, x.shape[1]], x.dtype)])
+    mask = paddle.to_tensor(kept.reshape(k, tokens).T)
+    weights = paddle.where(mask, combine_weights, paddle.zeros_like(combine_weights))
+    counts = np.bincount(by_choice, minlength=num_experts)[:num_experts].astype(np.int64)
+    return (
+        paddle.gather(padded, paddle.to_tensor(source)),
+        weights,
+        paddle.to_tensor(row_of.reshape(k, tokens)),
+        paddle.to_tensor(source),
+        paddle.to_tensor(counts),
+        paddle.to_tensor(here),
+    )
 
 
 def moe_combine(
