@@ -21,6 +21,7 @@ from bireme.inference.kinds import (
     get_trt_runtime_version,
     get_version,
 )
+from bireme.inference.mixed import convert_to_mixed_precision
 from bireme.inference.predictor import Predictor, PredictorPool, create_predictor
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Predictor",
     "PredictorPool",
     "Tensor",
+    "convert_to_mixed_precision",
     "create_predictor",
     "get_num_bytes_of_data_type",
     "get_trt_compile_version",

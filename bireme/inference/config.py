@@ -110,6 +110,9 @@ class Config:
         self._shapes_file = ""
         self._warm_up: list[dict[str, Sequence[int]]] = []
         self._memory_optim = True
+        self._wide_ops: frozenset[str] = frozenset()
+        self._low_ops: frozenset[str] = frozenset()
+        self._low_io = False
         self._flags = {"feed_fetch": False, "specify_names": True}
         if model:
             self.set_model(*model)
@@ -359,6 +362,18 @@ class Config:
     def enable_new_executor(self, x: bool = True) -> None:
         """There is one executor here."""
 
+    def exp_disable_mixed_precision_ops(self, black_list: set[str]) -> None:
+        """Ops that stay in float32 in a model of lower precision."""
+        self._wide_ops = frozenset(black_list)
+
+    def exp_enable_mixed_precision_ops(self, white_list: set[str]) -> None:
+        """Ops that follow the lower precision although they would stay in float32."""
+        self._low_ops = frozenset(white_list)
+
+    def enable_low_precision_io(self, x: bool = True) -> None:
+        """Take inputs and give results in the model's lower precision, not in float32."""
+        self._low_io = bool(x)
+
     # --- running --------------------------------------------------------------------------
 
     def enable_memory_optim(self, x: bool = True) -> None:
@@ -428,6 +443,10 @@ class Config:
         }
         width = max(map(len, rows))
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+    def _precision_name(self) -> str:
+        names = {PrecisionType.Half: "float16", PrecisionType.Bfloat16: "bfloat16"}
+        return names.get(self._precision, "float32")
 
     def _set_precision(self, precision: PrecisionType) -> None:
         if precision not in (PrecisionType.Float32, PrecisionType.Bfloat16, PrecisionType.Half):

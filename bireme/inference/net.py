@@ -14,12 +14,14 @@ from bireme import passes
 from bireme.convert.paddle import PaddleModel, find_files, read_model
 from bireme.convert.paddle.model import LOD_SUFFIX, read_buffers
 from bireme.core import dims, tree
-from bireme.core.aval import Aval, aval_of
+from bireme.core import dtype as dt
+from bireme.core.aval import Aval, aval, aval_of
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Node
 from bireme.inference.config import ENGINE_PASSES, Config
 from bireme.inference.kinds import PrecisionType
 from bireme.jit import artifact as artifacts
+from bireme.passes.low_precision import WIDE, low_precision
 
 MAX_GRAPHS = 64  # of a model that is captured once per size
 
@@ -59,6 +61,10 @@ class Net:
             self.inputs = program.arguments
             self.types = program.types
             self.outputs = _result_names(program)
+        self._own_types = self.types
+        if config._low_io:
+            low = dt.as_dtype(config._precision_name())
+            self.types = [aval(t.shape, low) if t.dtype is dt.float32 else t for t in self.types]
 
     @property
     def given(self) -> list[str]:
@@ -89,6 +95,9 @@ class Net:
 
     def _prepare(self, types: Sequence[Aval]) -> Prepared:
         source = self._source
+        if self._options._low_io:  # the model itself is in float32 until its passes have run
+            own = self._own_types
+            types = [aval(t.shape, o.dtype) for t, o in zip(types, own, strict=True)]
         if isinstance(source, PaddleModel):
             captured = source.capture(types)
             graph, count = captured.graph, len(captured.op.given) - len(captured.outer)
@@ -125,12 +134,19 @@ class Net:
                 if options._debug:
                     _show(graph, options, f"{number}_{name}")
             if options._precision is not PrecisionType.Float32:
-                kind = "float16" if options._precision is PrecisionType.Half else "bfloat16"
-                graph = passes.run(graph, [kind, "fold_constants", "dead_code"])
+                kind = options._precision_name()
+                if options._wide_ops or options._low_ops or options._low_io:
+                    keep = (WIDE | options._wide_ops) - options._low_ops
+                    graph = low_precision(graph, kind, keep, not options._low_io)
+                else:
+                    graph = passes.run(graph, [kind])
+                graph = passes.run(graph, ["fold_constants", "dead_code"])
         graph = _arguments_first(graph)
         made = Prepared(graph, [graph.inputs[i] for i in range(len(arguments))])
         if options._save_optimized:
-            _save(made, self, options)
+            folder = options._cache_dir or "."
+            os.makedirs(folder, exist_ok=True)
+            save_prepared(made, self, os.path.join(folder, "_optimized"))
         return made
 
 
@@ -203,9 +219,8 @@ def _show(graph: Graph, options: Config, name: str) -> None:
         file.write(str(graph))
 
 
-def _save(made: Prepared, net: Net, options: Config) -> None:
-    folder = options._cache_dir or "."
-    os.makedirs(folder, exist_ok=True)
+def save_prepared(made: Prepared, net: Net, path: str) -> None:
+    """Write a graph as `jit.save` writes a layer."""
     graph, count = made.graph, len(made.types)
     state = {f"weight_{i}": np.asarray(graph.constants[i]) for i in range(count, made.count)}
     named = dict(graph.names)
@@ -223,4 +238,4 @@ def _save(made: Prepared, net: Net, options: Config) -> None:
     for name, array in state.items():
         if aval_of(array) is not plain.inputs[-1 - next(r for r, n in named.items() if n == name)]:
             raise InvalidArgument(f"{name} does not fit the graph")
-    artifacts.write(made_of, os.path.join(folder, "_optimized"))
+    artifacts.write(made_of, path)

@@ -20,6 +20,7 @@ from bireme.inference.engines import Engine, create_engine
 from bireme.inference.handle import Tensor
 from bireme.inference.net import Net, Prepared
 from bireme.inference.shapes import MAX_SHAPES, add_shapes
+from bireme.inference.watching import Hook, run_watched
 
 
 class UnknownHandle(BiremeError, RuntimeError):
@@ -78,6 +79,8 @@ class Predictor:
         self._inputs = {name: Tensor(name, declared[name]) for name in net.given}
         self._outputs = {name: Tensor(name, None) for name in net.outputs}
         self._stages: dict[str, list[float]] = {}
+        self._before: list[Hook] = []
+        self._after: list[Hook] = []
         if _shared is None:
             for shapes in config._warm_up:
                 self._warm_up(shapes, declared)
@@ -121,9 +124,14 @@ class Predictor:
                 handle.share_external_data(tensor)
         with self._stage("prepare"):
             arrays = self._arrays()
-            engine = self._shared.engine(arrays)
+            watched = bool(self._before or self._after)
+            engine = None if watched else self._shared.engine(arrays)
         with self._stage("run"):
-            results = engine.run(arrays)
+            if engine is None:
+                prepared = self._shared.net.prepared([aval_of(a) for a in arrays])
+                results = run_watched(prepared, arrays, self._before, self._after)
+            else:
+                results = engine.run(arrays)
         net = self._shared.net
         for i, (handle, array) in enumerate(zip(self._outputs.values(), results, strict=True)):
             handle._array = array
@@ -151,6 +159,18 @@ class Predictor:
                 array = _offsets(handle, array.shape[0])
             arrays.append(array)
         return arrays
+
+    def register_input_hook(self, hook: Hook) -> None:
+        """Call `hook(op, name, tensor)` for every input of every op in each run.
+
+        With hooks the model runs op by op in NumPy, slowly: they are for looking inside. What they
+        are shown is the graph after its passes; `Config.switch_ir_optim(False)` shows the model's.
+        """
+        self._before.append(hook)
+
+    def register_output_hook(self, hook: Hook) -> None:
+        """The same for every result of every op."""
+        self._after.append(hook)
 
     def clone(self, *stream: Any) -> Predictor:
         """A predictor with handles of its own that shares all else."""

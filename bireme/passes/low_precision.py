@@ -35,21 +35,23 @@ def to_float16(graph: Graph) -> Graph:
     return low_precision(graph, "float16")
 
 
-def low_precision(graph: Graph, kind: str, keep: Collection[str] = WIDE) -> Graph:
-    """The graph with float32 values in `kind`. Its inputs and results stay as they are, and so
-    does what the ops named in `keep` compute in: islands of float32."""
+def low_precision(
+    graph: Graph, kind: str, keep: Collection[str] = WIDE, keep_io: bool = True
+) -> Graph:
+    """The graph with float32 values in `kind`. What the ops named in `keep` compute in stays as it
+    is: islands of float32. So do its inputs and results, with `keep_io`."""
     low = dt.as_dtype(kind)
     if low not in (dt.as_dtype("float16"), dt.as_dtype("bfloat16")):
         raise InvalidArgument(f"low precision is float16 or bfloat16. Received: {kind!r}")
     unknown = sorted(set(keep) - WIDE - OPS.keys())
     if unknown:
         raise InvalidArgument(f"'keep' names ops that do not exist: {', '.join(unknown)}")
-    return _Converter(graph, low, frozenset(keep)).run()
+    return _Converter(graph, low, frozenset(keep), keep_io).run()
 
 
 class _Converter:
-    def __init__(self, graph: Graph, low: dt.DType, keep: frozenset[str]):
-        self.graph, self.low, self.keep = graph, low, keep
+    def __init__(self, graph: Graph, low: dt.DType, keep: frozenset[str], keep_io: bool):
+        self.graph, self.low, self.keep, self.keep_io = graph, low, keep, keep_io
         self.full = dt.as_dtype("float32")
         self.source_types = graph.value_types()
         self.builder = GraphBuilder(graph)
@@ -67,6 +69,8 @@ class _Converter:
                 builder.refs[ref] = builder.input(
                     aval(t.shape, dt.as_dtype(array.dtype)), graph.names.get(ref), array
                 )
+            elif t.dtype is self.full and not self.keep_io:
+                builder.refs[ref] = builder.input(aval(t.shape, self.low), graph.names.get(ref))
             else:
                 builder.copy_input(ref)
             self.types[builder.refs[ref]] = builder.graph.inputs[i]  # type: ignore[index]
@@ -80,7 +84,10 @@ class _Converter:
         outputs: list[int] = []
         for o in graph.outputs:
             ref: int = builder.ref(o)  # type: ignore[assignment]
-            outputs.append(self._as(ref, graph.type_of(o).dtype))
+            wanted = graph.type_of(o).dtype
+            if wanted is self.full and not self.keep_io:
+                wanted = self.low
+            outputs.append(self._as(ref, wanted))
         builder.graph.outputs = outputs
         return builder.graph
 
