@@ -327,7 +327,12 @@ def _swiglu_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return grad * y * s * (1 + x * (1 - s)), grad * x * s
 
 
-@op(name="swiglu", vjp=_swiglu_vjp, infer="elementwise", takes="fc")
+def _same_shapes(x: Aval, y: Aval) -> None:
+    if x.shape != y.shape:
+        raise ShapeMismatch("x and y must have one shape")
+
+
+@op(name="swiglu", vjp=_swiglu_vjp, infer="elementwise", takes="fc", check=_same_shapes)
 def _swiglu(xp, x, y):
     return x * sigmoid_of(xp, x) * y
 

@@ -436,6 +436,15 @@ def put_along_axis(
         values = constant(np.asarray(values).astype(arr.dtype.numpy))
     if values._value.aval.shape != shape:
         if not broadcast and values.ndim:
+            have = values._value.aval.shape
+            if len(have) != len(shape) or any(
+                type(m) is int and type(n) is int and m < n
+                for m, n in zip(have, shape, strict=True)
+            ):
+                raise ShapeMismatch(
+                    f"[put_along_axis] there must be a value for each index. Received: values of "
+                    f"shape {values.shape} for indices of shape {indices.shape}"
+                )
             index_shape = tuple(slice(n) for n in shape)
             values = values[index_shape]
         else:

@@ -178,7 +178,7 @@ def addmm(
     """beta * input + alpha * x @ y."""
     if x.ndim != 2 or y.ndim != 2:
         raise ShapeMismatch(f"[addmm] takes two matrices. Received: {x.shape} and {y.shape}")
-    return _scaled_sum(input, matmul(x, y), beta, alpha)
+    return _scaled_sum("addmm", input, matmul(x, y), beta, alpha)
 
 
 def baddbmm(
@@ -186,10 +186,16 @@ def baddbmm(
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """beta * input + alpha * bmm(x, y)."""
-    return _scaled_sum(input, bmm(x, y), beta, alpha)
+    return _scaled_sum("baddbmm", input, bmm(x, y), beta, alpha)
 
 
-def _scaled_sum(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+def _scaled_sum(name: str, input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    shape = product._value.aval.shape
+    if broadcast_shapes(input._value.aval.shape, shape) != shape:
+        raise ShapeMismatch(
+            f"[{name}] input must broadcast to the product. Received: {input.shape} for a product "
+            f"of shape {product.shape}"
+        )
     out = product if alpha == 1 else multiply(product, alpha)
     return plus(input if beta == 1 else multiply(input, beta), out)
 
@@ -305,6 +311,11 @@ def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> T
     if isinstance(axes, Tensor):
         axes = axes.tolist()
     if isinstance(axes, int):
+        if not 0 <= axes <= min(x.ndim, y.ndim):
+            raise InvalidArgument(
+                f"[tensordot] axes is how many dimensions to contract, at most those of x and y. "
+                f"Received: {axes}"
+            )
         first, second = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
     elif all(isinstance(a, int) for a in axes):
         first = second = tuple(axes)
@@ -335,6 +346,10 @@ def inner(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """Sums of products over the last dimensions of both."""
     if x.ndim == 0 or y.ndim == 0:
         return multiply(x, y)
+    if x.shape[-1] != y.shape[-1]:
+        raise ShapeMismatch(
+            f"[inner] the last dimensions must be equal. Received: {x.shape} and {y.shape}"
+        )
     return tensordot(x, y, [[x.ndim - 1], [y.ndim - 1]])
 
 

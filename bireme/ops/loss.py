@@ -122,6 +122,7 @@ def _huber_vjp(
     promote="binary",
     vjp=_huber_vjp,
     infer=_infer_pair,
+    check=_one_shape,
     inputs=("input", "label", "delta"),
 )
 def _smooth_l1_loss(xp, input, label, delta, reduction="mean", is_huber=True):
@@ -151,14 +152,21 @@ def _bce_infer(input: Aval, label: Aval, weight: Aval | None, reduction: str) ->
     return aval(broadcast_shapes(*shapes) if reduction == "none" else (), input.dtype)
 
 
+def _bce_each(xp: Any, input: Any, label: Any) -> Any:
+    hit = label * xp.maximum(xp.log(input), -100.0)
+    return -(hit + (1 - label) * xp.maximum(xp.log(1 - input), -100.0))
+
+
 def _bce_vjp(
-    xp: Any, grad: Any, input: Any, label: Any, weight: Any, reduction: str, types: Any
+    xp: Any, grad: Any, input: Any, label: Any, weight: Any, reduction: str, types: Any, needs: Any
 ) -> tuple[Any, ...]:
     shape = _bce_infer(types[0], types[1], types[2], "none").shape
     each = spread_loss_grad(xp, grad, shape, reduction)
+    by_weight = each * _bce_each(xp, input, label) if needs[2] else None
     if weight is not None:
         each = each * weight
-    return each * (input - label) / xp.maximum((1 - input) * input, 1e-12), None, None
+    pull = each * (input - label) / xp.maximum((1 - input) * input, 1e-12)
+    return pull, None, by_weight
 
 
 @op(
@@ -170,9 +178,7 @@ def _bce_vjp(
     amp="black",
 )
 def _binary_cross_entropy(xp, input, label, weight, reduction="mean"):
-    hit = label * xp.maximum(xp.log(input), -100.0)
-    miss = (1 - label) * xp.maximum(xp.log(1 - input), -100.0)
-    loss = -(hit + miss)
+    loss = _bce_each(xp, input, label)
     return reduce_loss(xp, loss if weight is None else loss * weight, reduction)
 
 
@@ -195,20 +201,30 @@ def _logit_infer(
     return aval(broadcast_shapes(*shapes) if reduction == "none" else (), logit.dtype)
 
 
+def _logit_each(xp: Any, logit: Any, label: Any, pos_weight: Any) -> Any:
+    if pos_weight is None:
+        return xp.maximum(logit, 0) - logit * label + xp.log1p(xp.exp(-xp.abs(logit)))
+    positive = label * (pos_weight - 1) + 1
+    return (1 - label) * logit + positive * softplus_of(xp, -logit)
+
+
 def _logit_vjp(
     xp: Any, grad: Any, logit: Any, label: Any, weight: Any, pos_weight: Any, reduction: str,
     types: Any, needs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     shape = _logit_infer(types[0], types[1], types[2], types[3], "none").shape
     each = spread_loss_grad(xp, grad, shape, reduction)
+    by_weight = each * _logit_each(xp, logit, label, pos_weight) if needs[2] else None
     if weight is not None:
         each = each * weight
+    by_label = -each * logit if needs[1] else None
     if pos_weight is None:
-        pull = sigmoid_of(xp, logit) - label
-    else:
-        positive = label * (pos_weight - 1) + 1
-        pull = (1 - label) - positive * sigmoid_of(xp, -logit)
-    return each * pull, (-each * logit if needs[1] else None), None, None
+        return each * (sigmoid_of(xp, logit) - label), by_label, by_weight, None
+    if needs[1]:
+        by_label = each * ((pos_weight - 1) * softplus_of(xp, -logit) - logit)
+    positive = label * (pos_weight - 1) + 1
+    pull = each * ((1 - label) - positive * sigmoid_of(xp, -logit))
+    return pull, by_label, by_weight, each * label * softplus_of(xp, -logit)
 
 
 def _logit_check(logit: Aval, label: Aval, weight: Any, pos_weight: Any, reduction: str) -> None:
@@ -223,11 +239,7 @@ def _logit_check(logit: Aval, label: Aval, weight: Any, pos_weight: Any, reducti
     amp="black",
 )
 def _bce_with_logits(xp, logit, label, weight, pos_weight, reduction="mean"):
-    if pos_weight is None:
-        loss = xp.maximum(logit, 0) - logit * label + xp.log1p(xp.exp(-xp.abs(logit)))
-    else:
-        positive = label * (pos_weight - 1) + 1
-        loss = (1 - label) * logit + positive * softplus_of(xp, -logit)
+    loss = _logit_each(xp, logit, label, pos_weight)
     return reduce_loss(xp, loss if weight is None else loss * weight, reduction)
 
 

@@ -431,6 +431,12 @@ def select_scatter(
 ) -> Tensor:
     """A copy of `x` in which position `index` of dimension `axis` is replaced by `values`."""
     at = dimension_in(axis, x.ndim, "select_scatter")
+    shape = x._value.aval.shape
+    if values._value.aval.shape != (*shape[:at], *shape[at + 1 :]):
+        raise ShapeMismatch(
+            f"[select_scatter] values must have the slice's shape, x's without dimension {at}. "
+            f"Received: {values.shape} for x of shape {x.shape}"
+        )
     return _with_item(x, (span(None),) * at + (operator.index(index),), values)
 
 

@@ -340,3 +340,42 @@ raises_fn("backward-twice", _backward_twice, T(3))
 raises_fn("grad-of-unused", _grad_of_unused, T(3), T(3))
 raises_fn("backward-through-overwritten", _overwritten, T(3))
 raises_fn("backward-grad-shape", lambda p, x: (x * 2).backward(p.ones([4])), T(3))
+
+# --- shapes that only look as if they broadcast ---------------------------------------------------
+
+raises("inner", T(2, 3), T(4, 1))
+raises("addmm", T(2, 4), T(2, 3), T(3, 1))
+raises("baddbmm", T(5, 2, 4), T(5, 2, 3), T(5, 3, 1))
+raises("tensordot", T(2, 3), T(3, 2), -1)
+raises("nn.functional.swiglu", T(3, 4), T(3, 1))
+raises("nn.functional.smooth_l1_loss", T(3, 4), T(3, 1))
+raises("scatter_add", T(3, 4), 0, V([[0, 1, 2, 0]], "int64"), T(1, 1))
+raises("select_scatter", T(3, 4), T(1), 0, 1)
+raises("nn.functional.gather_tree", I(3, 2, 2), I(3, 2, 1))
+raises("multiply", T(3, 4), T(3, 2))
+
+# --- kinds of numbers that make no sense ----------------------------------------------------------
+
+for name in (
+    "floor",
+    "ceil",
+    "trunc",
+    "frac",
+    "lgamma",
+    "digamma",
+    "erfinv",
+    "i0",
+    "i1",
+    "signbit",
+):
+    raises(name, T(3, dtype="complex64"))
+for name in ("maximum", "minimum", "fmax", "fmin", "atan2", "copysign", "logaddexp", "heaviside"):
+    raises(name, T(3, dtype="complex64"), T(3, dtype="complex64"))
+for name in ("subtract", "remainder", "floor_divide", "pow"):
+    raises(name, B(3), B(3))
+for name in ("sign", "sgn", "frac"):
+    raises(name, B(3))
+raises("clip", T(3, dtype="complex64"), 0.0, 1.0)
+raises("lerp", B(3), B(3), B(3))
+raises("nextafter", I(3), I(3))
+raises("nn.functional.mse_loss", B(3), B(3))
