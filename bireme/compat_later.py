@@ -14,6 +14,7 @@ from typing import Any
 _FLEET = "paddle.distributed.fleet"
 _MPU = "ColumnParallelLinear ParallelCrossEntropy RowParallelLinear VocabParallelEmbedding"
 _PIPES = "LayerDesc PipelineLayer SharedLayerDesc"
+_OPTIMIZERS = "DygraphShardingOptimizer HybridParallelGradScaler HybridParallelOptimizer"
 _ADVICE = "one process drives all its devices: see paddle.distributed.shard_tensor"
 _KERNELS = "kernels compiled for Paddle do not load: write the op with public functions"
 
@@ -35,6 +36,19 @@ LATER: dict[str, tuple[str, str]] = {
         _ADVICE,
     ),
     f"{_FLEET}.layers.mpu": ("mp_ops", _ADVICE),
+    f"{_FLEET}.meta_optimizers.dygraph_optimizer": (_OPTIMIZERS, _ADVICE),
+    f"{_FLEET}.meta_optimizers.dygraph_optimizer.dygraph_sharding_optimizer": (
+        "DygraphShardingOptimizer DygraphShardingOptimizerV2",
+        _ADVICE,
+    ),
+    f"{_FLEET}.meta_optimizers.dygraph_optimizer.hybrid_parallel_optimizer": (
+        "HybridParallelOptimizer",
+        _ADVICE,
+    ),
+    f"{_FLEET}.meta_parallel.sharding.group_sharded_optimizer_stage2": (
+        "GroupShardedOptimizerStage2",
+        _ADVICE,
+    ),
     f"{_FLEET}.base.topology": ("HybridCommunicateGroup", _ADVICE),
     f"{_FLEET}.model": ("PipelineParallel", _ADVICE),
     f"{_FLEET}.utils.hybrid_parallel_util": (
@@ -43,11 +57,21 @@ LATER: dict[str, tuple[str, str]] = {
     ),
     f"{_FLEET}.utils.sequence_parallel_utils": (
         "AllGatherOp ColumnSequenceParallelLinear GatherOp ReduceScatterOp "
-        "RowSequenceParallelLinear ScatterOp mark_as_sequence_parallel_parameter "
-        "register_sequence_parallel_allreduce_hooks",
+        "RowSequenceParallelLinear ScatterOp all_gather is_sequence_parallel_parameter "
+        "mark_as_sequence_parallel_parameter reduce_scatter "
+        "register_sequence_parallel_allreduce_hooks scatter",
         _ADVICE,
     ),
     "paddle.distributed.communication.group": ("_get_global_group", _ADVICE),
+    "paddle.distributed.communication.reduce": ("_get_reduce_op", _ADVICE),
+    "paddle.incubate.tensor.manipulation": (
+        "async_offload async_reload create_async_load",
+        "memory is not moved by hand: see paddle.distributed.fleet.utils.recompute",
+    ),
+    "paddle.io.dataloader.dataloader_iter": (
+        "_DataLoaderIterBase",
+        "what iter(loader) gives has no class to subclass: wrap it",
+    ),
     "paddle.utils.cpp_extension": ("load_op_meta_info_and_register_op", _KERNELS),
     "paddle.utils.cpp_extension.cpp_extension": ("BuildExtension CppExtension", _KERNELS),
     "paddle.utils.cpp_extension.extension_utils": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 
 import numpy as np
@@ -191,3 +192,34 @@ def test_recompute_repeats_random_numbers(reentrant):
     (after**2).sum().backward()
     for p, g in zip((*net.parameters(), x), expected, strict=True):
         np.testing.assert_allclose(p.grad.numpy(), g, rtol=1e-6)
+
+
+def test_names_that_trainers_import(tmp_path):
+    """paddlenlp's Trainer and paddlex's models import these at the top of their files."""
+    with compat.installed():
+        from paddle.dataset.common import md5file
+        from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import (
+            HybridParallelOptimizer,
+        )
+        from paddle.distributed.fleet.utils.log_util import logger
+        from paddle.distributed.fleet.utils.sequence_parallel_utils import all_gather
+        from paddle.incubate.tensor.manipulation import create_async_load
+        from paddle.io.dataloader.dataloader_iter import _DataLoaderIterBase
+    file = tmp_path / "file"
+    file.write_bytes(b"oars")
+    assert md5file(file) == hashlib.md5(b"oars").hexdigest()
+    assert not isinstance(bireme.optimizer.SGD(), HybridParallelOptimizer)
+    assert not isinstance(iter([]), _DataLoaderIterBase)
+    assert callable(logger.info)
+    for name in (all_gather, create_async_load):
+        with pytest.raises(AttributeError, match=f"{name.__name__} is not in Bireme"):
+            name()
+
+
+def test_a_method_marked_as_property_is_not_captured():
+    class Net(bireme.nn.Layer):
+        @bireme.jit.to_static(property=True)
+        def rate(self):
+            return 4
+
+    assert Net().rate() == 4

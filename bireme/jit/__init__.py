@@ -21,6 +21,7 @@ def to_static(
     backend: str | None = "CINN",
     *,
     full_graph: bool = False,
+    property: bool = False,
 ) -> Any:
     """Run a function or layer as one captured graph per signature.
 
@@ -28,7 +29,8 @@ def to_static(
     the user's functions and layers that it calls. With `input_spec`, sizes given as None stay
     open: one graph serves them all. A function that cannot be captured runs eagerly, with a
     warning that says why; `full_graph=True` raises instead. `build_strategy` and `backend`
-    choose among Paddle's compilers; here there is one.
+    choose among Paddle's compilers; here there is one. `property=True` marks a method that answers
+    with a plain value, which needs no graph: it stays as it is.
     """
 
     def decorate(target: Any) -> Any:
@@ -45,7 +47,7 @@ def to_static(
             raise InvalidArgument(
                 f"to_static takes a function or a Layer. Received: {type(target).__name__}"
             )
-        if getattr(target, "_not_to_static", False):
+        if property or getattr(target, "_not_to_static", False):
             return target
         owner = getattr(target, "__self__", None)
         layer = owner if isinstance(owner, Layer) else None

@@ -224,7 +224,8 @@ def _logit_vjp(
         by_label = each * ((pos_weight - 1) * softplus_of(xp, -logit) - logit)
     positive = label * (pos_weight - 1) + 1
     pull = each * ((1 - label) - positive * sigmoid_of(xp, -logit))
-    return pull, by_label, by_weight, each * label * softplus_of(xp, -logit)
+    by_positive = each * label * softplus_of(xp, -logit) if needs[3] else None
+    return pull, by_label, by_weight, by_positive
 
 
 def _logit_check(logit: Aval, label: Aval, weight: Any, pos_weight: Any, reduction: str) -> None:

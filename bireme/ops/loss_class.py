@@ -109,7 +109,7 @@ def _count(xp: Any, x: Any) -> Any:
 
 def _hard_vjp(
     xp: Any, grads: Any, input: Any, label: Any, weight: Any, smoothing: Any, out: Any, axis: int,
-    ignore_index: int, reduction: str, use_softmax: bool, keepdim: bool,
+    ignore_index: int, reduction: str, use_softmax: bool, keepdim: bool, needs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     x = wide(xp, input)
     axis %= x.ndim
@@ -122,12 +122,33 @@ def _hard_vjp(
     pull = grad * factor
     # Counted in 32 bits: comparing 64 took half the time of this gradient on a GPU.
     classes = xp.reshape(xp.arange(x.shape[axis], dtype=np.int32), channel_shape(x.ndim, axis))
-    target = (classes == safe.astype(np.int32)).astype(x.dtype)
+    target = hits = (classes == safe.astype(np.int32)).astype(x.dtype)
     if smoothing is not None:
         target = (1 - smoothing) * target + smoothing / x.shape[axis]
+    by_weight = None
+    if needs[2]:
+        score = xp.sum(target * (x if use_softmax else xp.log(x)), axis=axis, keepdims=True)
+        each = wide(xp, out[1]) - score
+        own = hard_terms(
+            xp, label, weight, smoothing, x.ndim, axis, ignore_index, "sum", x.dtype
+        )[1]  # fmt: skip
+        counts = xp.expand_dims(label, axis) if label.ndim < x.ndim else label
+        tug = _factor_pull(xp, grad, each, own, wide(xp, out[0]), reduction)
+        tug = xp.where(counts != ignore_index, tug, 0)
+        by_weight = xp.sum(hits * tug, axis=tuple(i for i in range(x.ndim) if i != axis))
+        if smoothing is not None:
+            by_weight = (1 - smoothing) * by_weight + smoothing * xp.sum(tug) / x.shape[axis]
     if not use_softmax:
-        return xp.where(target > 0, -target / x, 0) * pull, None, None, None
-    return (xp.exp(x - wide(xp, out[1])) - target) * pull, None, None, None
+        return xp.where(target > 0, -target / x, 0) * pull, None, by_weight, None
+    return (xp.exp(x - wide(xp, out[1])) - target) * pull, None, by_weight, None
+
+
+def _factor_pull(xp: Any, grad: Any, each: Any, own: Any, mean: Any, reduction: str) -> Any:
+    """The gradient of every sample's own factor; a weighted mean divides by their sum."""
+    if reduction != "mean":
+        return grad * each
+    total = xp.sum(own)
+    return grad * (each - mean) / xp.where(total == 0, xp.ones_like(total), total)
 
 
 @op(
@@ -200,19 +221,35 @@ def _soft_factor(xp: Any, label: Any, weight: Any, axis: int, reduction: str) ->
     return factor
 
 
+def _soft_each(xp: Any, x: Any, target: Any, axis: int, use_softmax: bool) -> Any:
+    if use_softmax:
+        x = x - xp.max(x, axis=axis, keepdims=True)
+        log_p = x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
+    else:
+        log_p = xp.log(x)
+    return -xp.sum(xp.where(target != 0, target * log_p, 0), axis=axis, keepdims=True)
+
+
 def _soft_vjp(
-    xp: Any, grad: Any, input: Any, label: Any, weight: Any, axis: int, reduction: str,
-    use_softmax: bool,
+    xp: Any, grad: Any, input: Any, label: Any, weight: Any, out: Any, axis: int, reduction: str,
+    use_softmax: bool, needs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     x = wide(xp, input)
     axis %= x.ndim
     target = label.astype(x.dtype)
-    pull = wide(xp, grad) * _soft_factor(xp, target, weight, axis, reduction)
+    grad = wide(xp, grad)
+    pull = grad * _soft_factor(xp, target, weight, axis, reduction)
+    by_weight = None
+    if needs[2]:
+        each = _soft_each(xp, x, target, axis, use_softmax)
+        own = _soft_factor(xp, target, weight, axis, "sum")
+        tug = _factor_pull(xp, grad, each, own, wide(xp, out), reduction)
+        by_weight = xp.sum(target * tug, axis=tuple(i for i in range(x.ndim) if i != axis))
     if not use_softmax:
-        return xp.where(target != 0, -target / x, 0) * pull, None, None
+        return xp.where(target != 0, -target / x, 0) * pull, None, by_weight
     e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
     mass = xp.sum(target, axis=axis, keepdims=True) / xp.sum(e, axis=axis, keepdims=True)
-    return (e * mass - target) * pull, None, None
+    return (e * mass - target) * pull, None, by_weight
 
 
 @op(
@@ -227,13 +264,7 @@ def _soft_cross_entropy(xp, input, label, weight, axis=-1, reduction="mean", use
     x = wide(xp, input)
     axis %= x.ndim
     target = label.astype(x.dtype)
-    if use_softmax:
-        x = x - xp.max(x, axis=axis, keepdims=True)
-        log_p = x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
-    else:
-        log_p = xp.log(x)
-    terms = xp.where(target != 0, target * log_p, 0)
-    loss = -xp.sum(terms, axis=axis, keepdims=True)
+    loss = _soft_each(xp, x, target, axis, use_softmax)
     loss = loss * _soft_factor(xp, target, weight, axis, reduction)
     if reduction != "none":
         loss = _summed(xp, loss, reduction)

@@ -15,9 +15,15 @@ for reduction in REDUCTIONS:
     case(F + "smooth_l1_loss", T(3, 4), T(3, 4), reduction=reduction)
     case(F + "smooth_l1_loss", T(3, 4), T(3, 4), reduction=reduction, delta=0.4)
     case(F + "cross_entropy", T(4, 5), LABELS, reduction=reduction)
-    case(
-        F + "cross_entropy", T(4, 5), LABELS, weight=T(5, low=0.2, grad=False), reduction=reduction
-    )
+    case(F + "cross_entropy", T(4, 5), LABELS, weight=T(5, low=0.2), reduction=reduction)
+    case(F + "cross_entropy", T(4, 5), LABELS, weight=T(5, low=0.2), reduction=reduction,
+         ignore_index=2, use_softmax=True)  # fmt: skip
+    case(F + "cross_entropy", T(4, 5), SOFT, weight=T(5, low=0.2), reduction=reduction,
+         soft_label=True)  # fmt: skip
+    case(F + "cross_entropy", T(4, 5), LABELS, weight=T(5, low=0.2), reduction=reduction,
+         label_smoothing=0.1)  # fmt: skip
+    case(F + "binary_cross_entropy", T(3, 4, low=0.1, high=0.9), T(3, 4, low=0, high=1, grad=False),
+         weight=T(3, 4, low=0.1), reduction=reduction)  # fmt: skip
     case(F + "cross_entropy", T(4, 5), V([0, -100, 1, 3], "int64"), reduction=reduction)
     case(F + "cross_entropy", T(4, 5), LABELS, ignore_index=2, reduction=reduction)
     case(F + "cross_entropy", T(4, 5), LABELS, label_smoothing=0.1, reduction=reduction)
@@ -66,11 +72,11 @@ case(F + "softmax_with_cross_entropy", T(4, 5), V([[0], [2], [1], [3]], "int64")
      _paddle_grad=False)  # fmt: skip
 case(F + "softmax_with_cross_entropy", T(4, 5), SOFT, soft_label=True)
 case(F + "binary_cross_entropy", T(3, 4, low=0.1, high=0.9), T(3, 4, low=0, high=1, grad=False),
-     weight=T(3, 4, low=0.1, grad=False))  # fmt: skip
+     weight=T(4, low=0.1))  # fmt: skip
 case(F + "binary_cross_entropy_with_logits", T(3, 4), T(3, 4, low=0, high=1, grad=False),
-     pos_weight=T(4, low=0.5, grad=False))  # fmt: skip
+     pos_weight=T(4, low=0.5), _paddle_grad=False)  # fmt: skip
 case(F + "binary_cross_entropy_with_logits", T(3, 4), T(3, 4, low=0, high=1, grad=False),
-     weight=T(4, low=0.5, grad=False))  # fmt: skip
+     weight=T(4, low=0.5))  # fmt: skip
 case(F + "binary_cross_entropy_with_logits", V([100.0, -100.0], grad=True), V([0.0, 1.0]))
 case(F + "kl_div", T(3, 4), T(3, 4, low=0.1, high=1, grad=False), reduction="batchmean")
 case(F + "kl_div", T(3, 4), T(3, 4, low=-1, high=1, grad=False), log_target=True)
