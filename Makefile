@@ -34,7 +34,7 @@ help:
 
 .venv-bench/.bench: pyproject.toml
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity,onnx,openvino]' torch==2.13.0
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -e '.[parity,onnx,openvino,plot]' torch==2.13.0
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 'pillow>=10'
 	@touch $@
 
@@ -64,6 +64,7 @@ bench: .venv-bench/.bench
 	.venv-bench/bin/python -m bench record
 	.venv-bench/bin/python -m bench cold
 	.venv-bench/bin/python -m bench memory
+	.venv-bench/bin/python -m bench curves
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

@@ -1,10 +1,10 @@
-"""The command line: `python -m bench eager|to_static|infer|cold|memory|record`."""
+"""The command line: `python -m bench eager|to_static|infer|cold|memory|record|curves`."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import cold, eager, infer, memory, peers, record, to_static
+from bench import cold, curves, eager, infer, memory, peers, record, to_static
 from bench.infer_models import MODELS
 from bench.infer_worker import PEERS as ENGINES
 from bench.processes import pin_to_cores
@@ -38,6 +38,13 @@ def _parser() -> argparse.ArgumentParser:
     choice(sub, "--peers", names, names)
     sub.add_argument("--rounds", type=int, default=7)
     sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a peer's turn")
+    sub.add_argument(
+        "--no-extension",
+        dest="extension",
+        action="store_false",
+        help="Bireme without its native kernels, as on a machine without a C++ compiler",
+    )
+    sub.add_argument("--autocast", action="store_true", help="everybody in bfloat16 autocast")
 
     sub = command("to_static", "captured training steps against hand-jitted JAX steps")
     choice(sub, "--workloads", workloads, workloads)
@@ -48,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     choice(sub, "--models", list(MODELS), list(MODELS))
     choice(sub, "--peers", list(ENGINES), list(ENGINES))
     sub.add_argument("--batches", type=int, nargs="+", default=list(infer.BATCHES))
-    sub.add_argument("--rounds", type=int, default=7)
-    sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a peer's turn")
+    sub.add_argument("--rounds", type=int, default=5)
+    sub.add_argument("--turn-seconds", type=float, default=0.4, help="length of a peer's turn")
 
     sub = command("cold", "time to a first result, and a loop of ever new shapes")
     sub.add_argument("--runs", type=int, default=9)
@@ -61,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("record", "what Python costs in a step of Bireme")
     choice(sub, "--workloads", workloads, workloads)
     sub.add_argument("--steps", type=int, default=100)
+
+    sub = command("curves", "losses of a training against torch's, from the same weights")
+    choice(sub, "--workloads", workloads, workloads)
+    sub.add_argument("--steps", type=int, default=curves.STEPS)
+    sub.add_argument("--redraw", action="store_true", help="from the last run's figures")
     return parser
 
 
@@ -72,7 +84,7 @@ def main() -> None:
         options["names"] = options.pop("peers")
     modules = {
         "eager": eager, "to_static": to_static, "infer": infer, "cold": cold, "memory": memory,
-        "record": record,
+        "record": record, "curves": curves,
     }  # fmt: skip
     modules[command].main(**options)
 

@@ -18,6 +18,7 @@ PAUSE_SECONDS = 0.3
 # rounding, which grows from step to step.
 FIRST_LOSS_TOLERANCE = 1e-4
 LATER_LOSS_TOLERANCE = 1e-2
+HALF_TOLERANCE = 3e-2  # of all losses in bfloat16, which has less than three digits
 
 
 @dataclass
@@ -37,14 +38,16 @@ class Timing:
         return statistics.median(self.ms) if self.ms and not self.problem else None
 
 
-def measure(workload: str, names: list[str], rounds: int, turn_seconds: float) -> dict[str, Timing]:
+def measure(
+    workload: str, names: list[str], rounds: int, turn_seconds: float, **environment: str
+) -> dict[str, Timing]:
     """Time `workload` on each peer; a peer that fails has a `problem` instead of times."""
     timings = {name: Timing() for name in names}
     with ExitStack() as stack:
         ready: dict[str, tuple[Peer, int]] = {}
         for name in names:
             try:
-                peer = stack.enter_context(Peer(name, workload))
+                peer = stack.enter_context(Peer(name, workload, **environment))
                 timings[name].losses = peer.ask("check")
                 seconds = peer.ask("warm")
                 ready[name] = peer, max(2, round(turn_seconds / seconds))
@@ -52,7 +55,7 @@ def measure(workload: str, names: list[str], rounds: int, turn_seconds: float) -
             except PeerError as e:
                 timings[name].problem = str(e)
                 print(f"  {workload} {name}: n/a, {e}", flush=True)
-        compare_losses(timings)
+        compare_losses(timings, HALF_TOLERANCE if "BENCH_AUTOCAST" in environment else 0.0)
         for _ in range(rounds):
             for name, (peer, steps) in ready.items():
                 time.sleep(PAUSE_SECONDS)
@@ -63,12 +66,12 @@ def measure(workload: str, names: list[str], rounds: int, turn_seconds: float) -
     return timings
 
 
-def compare_losses(timings: dict[str, Timing]) -> None:
+def compare_losses(timings: dict[str, Timing], least: float = 0.0) -> None:
     """Mark peers whose losses are not those of the majority: they do not compute the same."""
     for step in range(max((len(t.losses) for t in timings.values()), default=0)):
         losses = [t.losses[step] for t in timings.values() if step < len(t.losses)]
         expected = statistics.median(losses)
-        tolerance = FIRST_LOSS_TOLERANCE if step == 0 else LATER_LOSS_TOLERANCE
+        tolerance = max(least, FIRST_LOSS_TOLERANCE if step == 0 else LATER_LOSS_TOLERANCE)
         for timing in timings.values():
             if step >= len(timing.losses) or timing.problem:
                 continue
@@ -112,10 +115,20 @@ def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
 
 
 def main(
-    workloads: list[str], names: list[str], rounds: int, turn_seconds: float, update_docs: bool
+    workloads: list[str],
+    names: list[str],
+    rounds: int,
+    turn_seconds: float,
+    extension: bool,
+    autocast: bool,
+    update_docs: bool,
 ) -> None:
     where = report.machine()
-    results = {w: measure(w, names, rounds, turn_seconds) for w in workloads}
+    environment = {} if extension else {"BIREME_NATIVE": "0"}
+    if autocast:
+        environment["BENCH_AUTOCAST"] = "1"
+        names = [n for n in names if n != "jax"]  # has no such thing
+    results = {w: measure(w, names, rounds, turn_seconds, **environment) for w in workloads}
     as_json = {
         workload: {
             name: asdict(t) | {"minimum": t.minimum, "median": t.median}
@@ -123,4 +136,5 @@ def main(
         }
         for workload, timings in results.items()
     }
-    report.publish("eager", where, as_json, render(results, names), update_docs)
+    section = "eager_autocast" if autocast else "eager" if extension else "eager_no_extension"
+    report.publish(section, where, as_json, render(results, names), update_docs)

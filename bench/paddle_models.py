@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.paddle_images import build_mobilenet, build_unet
 from bench.workloads import (
+    AUTOCAST,
     LSTM,
     MLP,
     Arrays,
@@ -160,6 +161,14 @@ class PaddleTrainer:
         self._load(make_weights(size) if weights is None else weights)
         self.model.train()
         self.batches = [(paddle.to_tensor(x), paddle.to_tensor(y)) for x, y in make_batches(size)]
+        self.forward = self._in_half_precision if AUTOCAST else self._forward
+
+    def _forward(self, x: Any, y: Any) -> Any:
+        return self.loss(self.model(x), y)
+
+    def _in_half_precision(self, x: Any, y: Any) -> Any:
+        with self.paddle.amp.auto_cast(dtype="bfloat16"):
+            return self._forward(x, y)
 
     def _load(self, weights: Arrays) -> None:
         # One by one instead of set_state_dict: a name that is missing must not pass silently.
@@ -175,7 +184,7 @@ class PaddleTrainer:
         return self._train(x[:, :length], y[:, :length])
 
     def _train(self, x: Any, y: Any) -> Any:
-        loss = self.loss(self.model(x), y)
+        loss = self.forward(x, y)
         loss.backward()
         self.optimizer.step()
         self.optimizer.clear_grad()

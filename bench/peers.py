@@ -39,10 +39,12 @@ _PEERS = {
     "jax": ("jax", "bench.jax_models:jax_trainer", "jitted JAX"),
     "paddle": ("paddle", "bench.paddle_models:paddle_trainer", "Paddle eager"),
     "torch": ("torch", "bench.torch_models:torch_trainer", "torch eager"),
+    "torch_double": ("torch", "bench.torch_models:double_trainer", "torch in float64"),
     "torch_compile": ("torch", "bench.torch_models:compiled_trainer", "torch.compile"),
 }
 
-NAMES = tuple(n for n in _PEERS if n != "captured")  # that one has a bench of its own
+_ELSEWHERE = ("captured", "torch_double")  # peers of `bench to_static` and `bench curves`
+NAMES = tuple(n for n in _PEERS if n not in _ELSEWHERE)
 
 
 def label(peer: str) -> str:

@@ -12,6 +12,7 @@ from torch import nn
 
 from bench.torch_images import MobileNetV3, Net
 from bench.workloads import (
+    AUTOCAST,
     LSTM,
     MLP,
     Arrays,
@@ -113,22 +114,22 @@ def _token_loss(logits, labels):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
-def _build(size: Size) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+def _build(size: Size, dtype: torch.dtype) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     rate = size.learning_rate
     if isinstance(size, MLP):
-        model = Perceptron(size)
+        model = Perceptron(size).to(dtype)
         return model, torch.optim.SGD(model.parameters(), lr=rate), F.mse_loss
     if isinstance(size, Encoder):
-        model = TokenClassifier(size)
+        model = TokenClassifier(size).to(dtype)
         return model, torch.optim.AdamW(model.parameters(), lr=rate), _token_loss
     if isinstance(size, ResNet | MobileNet | UNet):
         made: dict[type, Any] = {ResNet: ResNet18, MobileNet: MobileNetV3, UNet: Net}
-        model = made[type(size)](size)
+        model = made[type(size)](size).to(dtype)
         optimizer = torch.optim.SGD(
             model.parameters(), lr=rate, momentum=size.momentum, weight_decay=size.weight_decay
         )
         return model, optimizer, F.cross_entropy
-    model = SequenceClassifier(size)
+    model = SequenceClassifier(size).to(dtype)
     return model, torch.optim.Adam(model.parameters(), lr=rate), F.cross_entropy
 
 
@@ -152,13 +153,23 @@ def _from_paddle_layout(model: nn.Module, weights: Arrays) -> dict[str, torch.Te
     return {name: torch.tensor(array) for name, array in state.items()}
 
 
+def _as(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return x.to(dtype) if x.is_floating_point() else x
+
+
 class TorchTrainer:
     """The training loop's body as a PyTorch user writes it."""
 
-    def __init__(self, size: Size, weights: Arrays | None = None, compiled: bool = False):
+    def __init__(
+        self,
+        size: Size,
+        weights: Arrays | None = None,
+        compiled: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ):
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
         torch.manual_seed(7)
-        self.model, self.optimizer, self.loss = _build(size)
+        self.model, self.optimizer, self.loss = _build(size, dtype)
         weights = make_weights(size) if weights is None else weights
         state = _from_paddle_layout(self.model, weights)
         unknown = self.model.load_state_dict(state, strict=False)
@@ -166,11 +177,19 @@ class TorchTrainer:
         if missing or unknown.unexpected_keys:
             raise RuntimeError(f"weights do not fit: {missing}, {unknown.unexpected_keys}")
         self.model.train()
-        self.forward = torch.compile(self._forward) if compiled else self._forward
-        self.batches = [(torch.tensor(x), torch.tensor(y)) for x, y in make_batches(size)]
+        forward = self._in_half_precision if AUTOCAST else self._forward
+        self.forward = torch.compile(forward) if compiled else forward
+        self.batches = [
+            (_as(torch.tensor(x), dtype), _as(torch.tensor(y), dtype))
+            for x, y in make_batches(size)
+        ]
 
     def _forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return self.loss(self.model(x), y)
+
+    def _in_half_precision(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self._forward(x, y)
 
     def step(self, i: int) -> torch.Tensor:
         return self._train(*self.batches[i % len(self.batches)])
@@ -199,3 +218,7 @@ def torch_trainer(size: Size, weights: Arrays | None = None) -> TorchTrainer:
 
 def compiled_trainer(size: Size, weights: Arrays | None = None) -> TorchTrainer:
     return TorchTrainer(size, weights, compiled=True)
+
+
+def double_trainer(size: Size, weights: Arrays | None = None) -> TorchTrainer:
+    return TorchTrainer(size, weights, dtype=torch.float64)

@@ -39,6 +39,11 @@ class Worker:
             self.trainer = None
         return losses
 
+    def curve(self, count: int) -> list[float]:
+        """The losses of `count` steps, without dropout."""
+        trainer = self.make(without_dropout(self.size), None)
+        return [trainer.read(trainer.step(i)) for i in range(count)]
+
     def warm(self) -> float:
         """Run until nothing is compiled any more; returns the seconds of a step."""
         if self.trainer is None:

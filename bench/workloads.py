@@ -5,6 +5,7 @@ Weights are named and laid out as in Paddle's `state_dict` (linear weights are [
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ import numpy as np
 Arrays = dict[str, np.ndarray]
 Batch = tuple[np.ndarray, np.ndarray]
 
+# Set for the peers by `bench eager --autocast`: bfloat16 autocast around model and loss.
+AUTOCAST = os.environ.get("BENCH_AUTOCAST") == "1"
 BATCHES = 4  # batches that a timed loop cycles through
 
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `bench` is run from the checkout, not installed
 
-from bench import eager, peers, report  # noqa: E402
+from bench import curves, eager, peers, report  # noqa: E402
 from bench.paddle_models import bireme_trainer  # noqa: E402
 from bench.recording import measure  # noqa: E402
 from bench.workloads import LSTM, MLP, WORKLOADS, Encoder, ResNet, make_weights  # noqa: E402
@@ -68,11 +68,45 @@ def test_peers_that_disagree_are_marked() -> None:
 
 def test_documentation_sections_exist() -> None:
     document = report.DOCS.read_text()
-    for name in ("eager", "record", "cold", "memory"):
+    for name in (
+        "eager",
+        "eager_no_extension",
+        "eager_autocast",
+        "record",
+        "cold",
+        "memory",
+        "curves",
+    ):
         changed = report.with_section(document, name, "new \\1 text")
         assert "new \\1 text" in changed
     with pytest.raises(ValueError, match="no section"):
         report.with_section(document, "other", "")
+
+
+def test_curves_are_judged_by_torchs_own_distance() -> None:
+    exact = [2.0, 1.0, 0.5, 0.25]
+    near = [2.0, 1.0, 0.5, 0.2501]
+    results = {
+        "lstm": {"torch_double": exact, "torch": near, "bireme": [2.0, 1.0, 0.5, 0.2504]},
+        "unet": {"torch_double": exact, "torch": near, "bireme": [2.0, 1.01, 0.5, 0.25]},
+        "encoder": {"problem": "torch eager: not installed"},
+    }
+    assert curves.agrees(results["lstm"])
+    assert not curves.agrees(results["unet"])  # early, where torch was still exact
+    results["unet"]["bireme"] = [2.0, math.nan, 0.5, 0.25]
+    assert not curves.agrees(results["unet"])
+    text = curves.render(results)
+    assert "| `lstm`    | 2 → 0.25 |" in text
+    assert "1.6e-03" in text
+    assert "**no**" in text
+    assert "not installed" in text
+
+
+def test_a_curve_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    losses = {"torch_double": [2.0, 1.0], "torch": [2.0, 1.1], "bireme": [2.0, 1.05]}
+    curves.draw({"lstm": losses}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
 def test_peers_are_named() -> None:

@@ -82,6 +82,17 @@ def test_parameter_groups(paddle: Any) -> None:
     _compare(paddle, make)
 
 
+def test_adam_corrects_its_bias_to_all_digits() -> None:
+    """A constant gradient moves a weight by the rate in every step; 1 - 0.999^t is tiny."""
+    p = bireme.to_tensor(np.zeros(3, "float32"), stop_gradient=False)
+    optimizer = bireme.optimizer.Adam(0.5, parameters=[p])
+    for step in range(1, 40):
+        p.sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        np.testing.assert_allclose(p.numpy(), -0.5 * step, rtol=5e-7)
+
+
 def test_adamw_groups_and_decay_filter(paddle: Any) -> None:
     def make(lib: Any, layers: Any) -> Any:
         groups = [
