@@ -23,41 +23,48 @@ TOLERANCE = 2e-3
 class InferPeer(Peer):
     worker = "bench.infer_worker"
 
-    def __init__(self, name: str, model: str, batch: int):
-        self.name, self.workload, self.extra = name, f"infer-{model}-{batch}", {}
-        self.arguments = (name, model, str(batch))
+    def __init__(self, name: str, model: str):
+        self.name, self.workload, self.extra = name, f"infer-{model}", {}
+        self.arguments = (name, model)
 
 
 def measure(
-    model: str, batch: int, names: list[str], rounds: int, turn_seconds: float
-) -> dict[str, Timing]:
-    """Time one model on each peer; a peer that fails or disagrees has a `problem` instead."""
-    timings = {name: Timing() for name in names}
-    results: dict[str, list[np.ndarray]] = {}
+    model: str, batches: list[int], names: list[str], rounds: int, turn_seconds: float
+) -> dict[int, dict[str, Timing]]:
+    """Time one model on each peer, whose process serves all batches (starting one takes as long
+    as measuring it); a peer that fails or disagrees has a `problem` instead."""
     with ExitStack() as stack:
-        ready: dict[str, tuple[Peer, int]] = {}
-        for name in names:
+        peers = {name: stack.enter_context(InferPeer(name, model)) for name in names}
+        return {b: _measure(model, b, peers, rounds, turn_seconds) for b in batches}
+
+
+def _measure(
+    model: str, batch: int, peers: dict[str, InferPeer], rounds: int, turn_seconds: float
+) -> dict[str, Timing]:
+    timings = {name: Timing() for name in peers}
+    results: dict[str, list[np.ndarray]] = {}
+    counts: dict[str, int] = {}
+    for name, peer in peers.items():
+        try:
+            with np.load(Path(peer.ask("check", batch))) as file:
+                results[name] = [file[k] for k in file.files]
+            seconds = peer.ask("warm", batch)
+            counts[name] = max(2, round(turn_seconds / seconds))
+            print(f"  {model} x{batch} {name}: ready, about {seconds * 1e3:.2f} ms", flush=True)
+        except PeerError as e:
+            timings[name].problem = str(e)
+            print(f"  {model} x{batch} {name}: n/a, {e}", flush=True)
+    for name, problem in disagreements(results).items():
+        timings[name].problem = problem
+        counts.pop(name, None)
+        print(f"  {model} x{batch} {name}: {problem}", flush=True)
+    for _ in range(rounds):
+        for name, count in counts.items():
+            time.sleep(PAUSE_SECONDS)
             try:
-                peer = stack.enter_context(InferPeer(name, model, batch))
-                with np.load(Path(peer.ask("check"))) as file:
-                    results[name] = [file[k] for k in file.files]
-                seconds = peer.ask("warm")
-                ready[name] = peer, max(2, round(turn_seconds / seconds))
-                print(f"  {model} x{batch} {name}: ready, about {seconds * 1e3:.2f} ms", flush=True)
+                timings[name].ms.append(peers[name].ask("turn", batch, count) * 1e3)
             except PeerError as e:
                 timings[name].problem = str(e)
-                print(f"  {model} x{batch} {name}: n/a, {e}", flush=True)
-        for name, problem in disagreements(results).items():
-            timings[name].problem = problem
-            ready.pop(name, None)
-            print(f"  {model} x{batch} {name}: {problem}", flush=True)
-        for _ in range(rounds):
-            for name, (peer, count) in ready.items():
-                time.sleep(PAUSE_SECONDS)
-                try:
-                    timings[name].ms.append(peer.ask("turn", count) * 1e3)
-                except PeerError as e:
-                    timings[name].problem = str(e)
     return timings
 
 
@@ -135,7 +142,9 @@ def main(
 ) -> None:  # fmt: skip
     where = report.machine()
     results = {
-        f"`{m}`, {b}": measure(m, b, names, rounds, turn_seconds) for m in models for b in batches
+        f"`{m}`, {batch}": timings
+        for m in models
+        for batch, timings in measure(m, batches, names, rounds, turn_seconds).items()
     }
     as_json = {
         row: {

@@ -112,34 +112,36 @@ OURS = ("auto", "xla", "bireme_ort", "bireme_ov")
 
 
 class Worker:
-    def __init__(self, peer: str, model: str, batch: int):
-        self.run_once = PEERS[peer][0](model, infer_models.inputs(model, batch))
+    def __init__(self, peer: str, model: str):
         self.peer, self.model = peer, model
+        self.runs: dict[int, Run] = {}
 
-    def check(self) -> str:
+    def check(self, batch: int) -> str:
         """Where the results of one run lie, in float32."""
+        make = PEERS[self.peer][0]
+        self.runs = {batch: make(self.model, infer_models.inputs(self.model, batch))}
         path = infer_models.FOLDER / self.model / f"out-{self.peer}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, *[np.asarray(a, np.float32) for a in self.run_once()])
+        np.savez(path, *[np.asarray(a, np.float32) for a in self.runs[batch]()])
         return str(path)
 
-    def warm(self) -> float:
+    def warm(self, batch: int) -> float:
         """Seconds of a run once the first ones are over."""
-        self.run(3)
-        return self.run(3)
+        self.run(batch, 3)
+        return self.run(batch, 3)
 
-    def run(self, count: int) -> float:
+    def run(self, batch: int, count: int) -> float:
         start = time.perf_counter()
         for _ in range(count):
-            self.run_once()
+            self.runs[batch]()
         return (time.perf_counter() - start) / count
 
-    def turn(self, count: int) -> float:
+    def turn(self, batch: int, count: int) -> float:
         """One turn of a round: wake threads and caches up, then measure."""
-        self.run(2)
-        return self.run(count)
+        self.run(batch, min(2, count - 1))
+        return self.run(batch, count)
 
 
 if __name__ == "__main__":
-    peer, model, batch = sys.argv[1:]
-    answer(lambda: Worker(peer, model, int(batch)))
+    peer, model = sys.argv[1:]
+    answer(lambda: Worker(peer, model))

@@ -41,7 +41,7 @@ _OTHER_VENDORS = {
 
 
 # Passes that make what only the engine 'xla' can run: it applies them itself.
-ENGINE_PASSES = ("fuse_products",)
+ENGINE_PASSES = ("fuse_squeeze", "split_transposed", "fuse_products")
 
 
 class PassBuilder:

@@ -85,12 +85,12 @@ class XlaEngine(Engine):
             return graph
         if self._device.platform != "cpu" or not native.available():
             return graph
-        return passes.run(cpu_packed.pack(passes.run(graph, chosen)), ["dead_code"])
+        graph = passes.run(graph, [*chosen, "fold_constants"])
+        return passes.run(cpu_packed.pack(graph), ["dead_code"])
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         program = self._program(tuple([aval_of(a) for a in arrays]))
-        given = [program.put(a) for a in arrays]
-        outs = program.call(*given, *self._weights)
+        outs = program.call(*arrays, *self._weights)
         return [np.asarray(o) for o in outs]
 
     def _program(self, types: tuple[Aval, ...]) -> Any:
@@ -215,8 +215,8 @@ class OpenVinoEngine(Engine):
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._compiled.create_infer_request()
-        results = request.infer(list(arrays))
-        return [np.array(results[o]) for o in self._compiled.outputs]
+        request.infer(list(arrays), share_inputs=True, share_outputs=True)
+        return [np.array(t.data) for t in request.output_tensors]
 
 
 class PerSizeEngine(Engine):

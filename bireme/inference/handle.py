@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,19 @@ from bireme.core.dtype import as_dtype
 from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch
 from bireme.inference.kinds import DataType, data_type
 
+# References to an array of our own: `_array`, `_own`, a variable and getrefcount's argument.
+_NOBODY_ELSE = 4
+_ALIGNMENT = 64
+
+
+def _copied(data: np.ndarray) -> np.ndarray:
+    """A copy that starts where XLA reads arrays without another one."""
+    raw = np.empty(data.nbytes + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    copy = raw[start : start + data.nbytes].view(data.dtype).reshape(data.shape)
+    np.copyto(copy, data)
+    return copy
+
 
 class Tensor:
     """The handle of one input or result of a predictor."""
@@ -21,6 +35,7 @@ class Tensor:
         self._name = name
         self._declared = declared
         self._array: np.ndarray | None = None
+        self._own: np.ndarray | None = None  # the array, if copy_from_cpu made it
         self._shape: list[int] | None = None
         self._lod: list[list[int]] = []
 
@@ -35,7 +50,18 @@ class Tensor:
                 f"[copy_from_cpu] '{self._name}' takes a NumPy array. Received: "
                 f"{type(data).__name__}"
             )
-        self._set(np.array(data, order="C", copy=True))
+        mine = self._array
+        if (
+            mine is not None
+            and mine is self._own
+            and mine.shape == data.shape
+            and mine.dtype == data.dtype
+            and sys.getrefcount(mine) <= _NOBODY_ELSE
+        ):
+            np.copyto(mine, data)  # fresh pages would cost as much as the copy
+            return
+        self._set(_copied(data))
+        self._own = self._array
 
     def share_external_data(self, data: Any) -> None:
         """Set the input from a paddle.Tensor or an array without a copy where that is possible."""

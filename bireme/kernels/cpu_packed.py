@@ -74,13 +74,13 @@ def _packed(weight: np.ndarray, groups: int) -> np.ndarray:
 def block_width(channels: int) -> int:
     """How many output channels a panel has: few unused lanes first, then few panels."""
     lanes, most = native.vector_shape()
-    registers = -(-channels // lanes)
+    half = lanes // 2
 
-    def cost(wide: int) -> float:
-        blocks = -(-registers // wide)
-        return blocks * wide + 0.5 * blocks
+    def cost(halves: int) -> float:
+        blocks = -(-channels // (halves * half))
+        return blocks * (halves + 1)
 
-    return lanes * min(range(most, 0, -1), key=cost)
+    return half * min(range(2 * most, 0, -1), key=cost)
 
 
 def _accepts(call: Call) -> bool:
@@ -97,13 +97,18 @@ def _accepts(call: Call) -> bool:
     )
 
 
+def _numbered(activation: str, numbers: Sequence[float]) -> list[float]:
+    """An activation and its parameters as three numbers."""
+    return [_ACTIVATIONS.index(activation), *numbers, *[0.0] * (2 - len(numbers))]
+
+
 def _run(
     name: str, call: Call, arrays: Sequence[Any], shape: tuple[int, ...], layouts: Sequence[Any],
     window: Sequence[int],
 ) -> Any:  # fmt: skip
     jax = jax_door.jax()
     activation, numbers, factor, shift = call.attrs["then"]
-    floats = [_ACTIVATIONS.index(activation), *numbers, *[0.0] * (2 - len(numbers)), factor, shift]
+    floats = [*_numbered(activation, numbers), factor, shift]
     run = jax.ffi.ffi_call(
         name,
         jax.ShapeDtypeStruct(shape, np.float32),
@@ -153,3 +158,33 @@ def _fused_linear(call: Call, x: Any, weight: Any, bias: Any, added: Any) -> Any
     shape = (rows.shape[0], width)
     made = _run("bireme_packed_conv", call, given, shape, layouts, (1, 1, 1, 1, 0, 0, 1, 1, 0))
     return made.reshape(out)
+
+
+def _is_image(call: Call) -> bool:
+    x = call.types[0]
+    return isinstance(x, Aval) and x.dtype is dt.float32 and x.is_static and x.size > 0
+
+
+@kernel(
+    "squeeze_excite",
+    name="squeeze_excite",
+    platform="cpu",
+    accepts=_is_image,
+    ready=native.available,
+)
+def _squeeze_excite(
+    call: Call, x: Any, first: Any, first_bias: Any, second: Any, second_bias: Any
+) -> Any:
+    jax = jax_door.jax()
+    attrs = call.attrs
+    x = x.transpose(0, 3, 1, 2) if attrs["last"] else x
+    run = jax.ffi.ffi_call(
+        "bireme_squeeze_excite",
+        jax.ShapeDtypeStruct(x.shape, np.float32),
+        input_layouts=[_CHANNELS_LAST, None, None, None, None],
+        output_layouts=_CHANNELS_LAST,
+    )
+    numbers = [*_numbered(*attrs["inner"]), *_numbered(*attrs["outer"]), attrs["plus"]]
+    given = (x, first, first_bias, second, second_bias)
+    out = run(*given, numbers=np.asarray(numbers, np.float32))
+    return out.transpose(0, 2, 3, 1) if attrs["last"] else out

@@ -1,4 +1,5 @@
-"""Convolutions and linear layers together with what follows them element by element.
+"""Convolutions and linear layers together with what follows them element by element; channels
+scaled by a net of their means.
 
 The pass `fuse_products` makes these from constant weights, for kernels that do all of it on the
 way to memory. The weight may be packed for such a kernel: panels [blocks, rows, block] of output
@@ -18,13 +19,16 @@ Then = tuple[str, tuple[float, ...], float, float]  # activation, its numbers, f
 NOTHING: Then = ("", (), 1.0, 0.0)
 
 
+def _activated(xp: Any, x: Any, name: str, numbers: tuple[float, ...]) -> Any:
+    body: Any = OPS[name].body if name else None
+    return x if body is None else body(xp, x, *numbers)
+
+
 def _finished(xp: Any, out: Any, added: Any, then: Then) -> Any:
     name, numbers, factor, shift = then
     if added is not None:
         out = out + added
-    if name:
-        body: Any = OPS[name].body
-        out = body(xp, out, *numbers)
+    out = _activated(xp, out, name, numbers)
     return out if (factor, shift) == (1.0, 0.0) else out * factor + shift
 
 
@@ -86,3 +90,26 @@ def _fused_linear(xp, x, weight, bias, added, then=NOTHING, kernel=()):
     if kernel:
         weight = _columns(xp, weight, kernel[1])
     return _finished(xp, xp.matmul(x, weight) + bias, added, then)
+
+
+def _squeeze_excite_infer(x: Aval, *rest: Any, **attrs: Any) -> Aval:
+    return x
+
+
+@op(
+    name="squeeze_excite",
+    inputs=("x", "first", "first_bias", "second", "second_bias"),
+    infer=_squeeze_excite_infer,
+    differentiable=False,
+)
+def _squeeze_excite(
+    xp, x, first, first_bias, second, second_bias, inner=("", ()), outer=("", ()), plus=0.0,
+    last=False,
+):  # fmt: skip
+    """x * (factor per channel + plus); the factors are two linear layers of the channels' means,
+    each with an activation."""
+    means = xp.mean(x, axis=(1, 2) if last else (2, 3))
+    middle = _activated(xp, xp.matmul(means, first) + first_bias, *inner)
+    factors = _activated(xp, xp.matmul(middle, second) + second_bias, *outer) + plus
+    at = (slice(None), None, None) if last else (slice(None), slice(None), None, None)
+    return x * factors[at]

@@ -78,14 +78,20 @@ def _affine(m: Matcher, ref: Ref, after: _After) -> Ref:
 
 
 def _activation(m: Matcher, ref: Ref, after: _After) -> Ref:
+    after.activation, ref = activation(m, ref)
+    return ref
+
+
+def activation(m: Matcher, ref: Ref) -> tuple[tuple[str, tuple[float, ...]], Ref]:
+    """(the activation that made `ref`, with its numbers; what it was made from)."""
+    nothing = ("", ())
     node = m.made_by(ref, *_ACTIVATIONS)
     if node is None or any(node.call.attrs.values()):  # gelu by tanh
-        return ref
-    numbers = [m.number(a) for a in node.args[1:]]
-    if len(numbers) != _ACTIVATIONS[node.call.op.name] or None in numbers:
-        return ref
-    after.activation = node.call.op.name, tuple(numbers)  # type: ignore[assignment]
-    return node.args[0]
+        return nothing, ref
+    numbers = [n for a in node.args[1:] if (n := m.number(a)) is not None]
+    if len(numbers) != _ACTIVATIONS[node.call.op.name]:
+        return nothing, ref
+    return (node.call.op.name, tuple(numbers)), node.args[0]
 
 
 def _sum(m: Matcher, ref: Ref, after: _After) -> Node | None:
@@ -109,7 +115,7 @@ def _sum(m: Matcher, ref: Ref, after: _After) -> Node | None:
 def _product(m: Matcher, ref: Ref) -> Node | None:
     """A convolution of images or a linear layer with a constant weight and bias."""
     node = m.made_by(ref, "conv", "linear")
-    if node is None or not all(_is_constant(m, a) for a in node.args[1:3]):
+    if node is None or not all(is_constant(m, a) for a in node.args[1:3]):
         return None
     x, weight = node.call.types[:2]
     if node.call.op.name == "linear":
@@ -119,7 +125,7 @@ def _product(m: Matcher, ref: Ref) -> Node | None:
     return node if fits and all(p >= 0 for pair in node.call.attrs["pads"] for p in pair) else None
 
 
-def _is_constant(m: Matcher, ref: Any) -> bool:
+def is_constant(m: Matcher, ref: Any) -> bool:
     return is_value(ref) and ref < 0 and -1 - ref in m.graph.constants
 
 

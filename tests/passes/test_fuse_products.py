@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,24 @@ from hypothesis import strategies as st
 
 import bireme
 from bireme import passes
+from bireme.core import config, dims, trace
 from bireme.core.aval import aval
 from bireme.core.capture import capture
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph
+from bireme.core.rewrite import specialize
 from bireme.jit.interpret import run_graph
 from bireme.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def _interpreted() -> Iterator[None]:
+    """Graphs are run once: nothing is worth compiling."""
+    trace.flush()
+    before, config.compile_mode = config.compile_mode, "never"
+    yield
+    trace.flush()
+    config.compile_mode = before
 
 
 def f(*shape: int, seed: int = 0) -> Any:
@@ -99,9 +111,83 @@ def test_fusion(case: str) -> None:
     check_same(before, after)
 
 
+SPLIT = ["fused_conv", "reshape", "transpose", "reshape"]
+UP = f(4, 3, 2, 2)
+TRANSPOSED = {
+    "plain": (lambda x: F.conv2d_transpose(x, UP, stride=2), SPLIT),
+    "bias and activation": (
+        lambda x: F.relu(F.conv2d_transpose(x, f(4, 3, 3, 2), f(3), stride=[3, 2])), SPLIT),
+    "channels last": (
+        lambda x: F.sigmoid(F.conv2d_transpose(x, f(6, 3, 2, 2), stride=2, data_format="NHWC")),
+        SPLIT),
+    "two users": (lambda x: (lambda y: F.relu(y) * y)(F.conv2d_transpose(x, UP, stride=2)),
+                  [*SPLIT, "relu", "multiply"]),
+    "windows overlap": (lambda x: F.conv2d_transpose(x, UP, stride=1), ["conv_transpose"]),
+    "padding": (lambda x: F.conv2d_transpose(x, UP, stride=2, padding=1), ["conv_transpose"]),
+    "more at the end": (
+        lambda x: F.conv2d_transpose(x, UP, stride=2, output_padding=1), ["conv_transpose"]),
+    "groups": (lambda x: F.conv2d_transpose(x, UP, stride=2, groups=2), ["conv_transpose"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TRANSPOSED)
+def test_transposed_convolutions(case: str) -> None:
+    function, wanted = TRANSPOSED[case]
+    before = graph_of(function, 2, 4, 5, 6)
+    after = fused(passes.run(before, ["split_transposed"]))
+    assert names(after) == wanted
+    check_same(before, after)
+
+
+def test_transposed_convolutions_of_open_sizes() -> None:
+    batch, side = dims.symbol("batch"), dims.symbol("side")
+    before = graph_of(lambda x: F.relu(F.conv2d_transpose(x, UP, stride=2)), batch, 4, side, 6)
+    after = fused(passes.run(before, ["split_transposed"]))
+    assert names(after) == SPLIT
+    sizes = {"batch": 2, "side": 3}
+    check_same(specialize(before, sizes), specialize(after, sizes))
+
+
+def gate(x: Any, w1: Any = None, **how: Any) -> Any:
+    pooled = how.pop("pool", lambda x: F.adaptive_avg_pool2d(x, 1))(x)
+    inner = F.relu(F.conv2d(pooled, f(3, 4, 1, 1) if w1 is None else w1, f(3)))
+    return F.hardsigmoid(F.conv2d(inner, f(4, 3, 1, 1), f(4)))
+
+
+SQUEEZED = {
+    "pooled": (lambda x: x * gate(x), 1),
+    "mean": (lambda x: gate(x, pool=lambda x: x.mean([2, 3], keepdim=True)) * x, 1),
+    "added again": (lambda x: x + x * gate(x), 1),
+    "channels last": (
+        lambda x: x * F.sigmoid(F.conv2d(F.silu(F.conv2d(
+            x.mean([1, 2], keepdim=True), f(3, 6, 1, 1), f(3), data_format="NHWC")),
+            f(6, 3, 1, 1), f(6), data_format="NHWC")), 1),
+    # what stays
+    "another image": (lambda x: (x + 1.0) * gate(x), 0),
+    "half the image": (lambda x: x * gate(x, pool=lambda x: F.avg_pool2d(x, [5, 3], [5, 3]))
+                       .mean([2, 3], keepdim=True), 0),
+    "the factors are a result": (lambda x: (lambda g: (x * g, g))(gate(x)), 0),
+    "a weight that is no constant": (lambda x: x * gate(x, x[:3, :, :1, :1][:1].tile([3, 1, 1, 1])),
+                                     0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SQUEEZED)
+def test_squeeze_and_excitation(case: str) -> None:
+    function, count = SQUEEZED[case]
+    before = graph_of(function, 2, 4, 5, 6)
+    after = passes.run(before, ["fuse_squeeze", "fold_constants", "dead_code"])
+    after.check()
+    assert names(after).count("squeeze_excite") == count
+    if count:
+        assert names(after) == ["squeeze_excite"]
+    check_same(before, after)
+
+
 def test_it_is_off_unless_asked_for() -> None:
-    assert "fuse_products" in passes.names()
-    assert "fuse_products" not in passes.enabled()
+    for name in ("fuse_products", "fuse_squeeze", "split_transposed"):
+        assert name in passes.names()
+        assert name not in passes.enabled()
 
 
 STEPS = {

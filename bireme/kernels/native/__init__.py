@@ -40,6 +40,7 @@ HANDLERS = (
     "bireme_max_pool_grad",
     "bireme_packed_conv",
     "bireme_packed_depthwise",
+    "bireme_squeeze_excite",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
     "bireme_gru_forward",

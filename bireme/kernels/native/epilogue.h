@@ -9,56 +9,76 @@
 
 namespace bireme {
 
-typedef int32_t IntVec __attribute__((vector_size(kLanes * sizeof(int32_t)), aligned(4), may_alias));
+// Half a register, for the last channels of a panel.
+typedef float HalfVec __attribute__((vector_size(kLanes / 2 * sizeof(float)), aligned(4), may_alias));
+
+// From and to memory of any alignment: as a template's argument a vector type loses that it may
+// lie anywhere.
+template <typename V>
+V LoadAs(const float* p) {
+  V v;
+  std::memcpy(&v, p, sizeof(V));
+  return v;
+}
+
+template <typename V>
+void StoreAs(float* p, V v) {
+  std::memcpy(p, &v, sizeof(V));
+}
 
 // The order of the names in cpu_packed.py.
 enum Activation { kNone, kRelu, kRelu6, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kSilu, kGelu };
 
-inline Vec Clamp(Vec v, float low, float high) {  // a NaN stays
-  v = v < low ? Splat(low) : v;
-  return v > high ? Splat(high) : v;
+// These work on registers of any width, V.
+template <typename V>
+V Clamp(V v, float low, float high) {  // a NaN stays
+  v = v < low ? low - V{} : v;
+  return v > high ? high - V{} : v;
 }
 
 // exp(v): 2^k * exp(r) with |r| <= log(2) / 2, by its Taylor polynomial of degree 7.
-inline Vec Exp(Vec v) {
+template <typename V>
+V Exp(V v) {
+  using Int = decltype(v < v);
   v = Clamp(v, -87.0f, 88.0f);
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec shifted = v * 1.44269504f + kRound;
-  const Vec k = shifted - kRound;
-  Vec r = v - k * 0.693145752f;  // log(2) in two parts
+  const V shifted = v * 1.44269504f + kRound;
+  const V k = shifted - kRound;
+  V r = v - k * 0.693145752f;  // log(2) in two parts
   r = r - k * 1.42860677e-6f;
-  Vec p = Splat(1.0f / 5040);
-  p = p * r + 1.0f / 720;
+  V p = r * (1.0f / 5040) + 1.0f / 720;
   p = p * r + 1.0f / 120;
   p = p * r + 1.0f / 24;
   p = p * r + 1.0f / 6;
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const IntVec bits = reinterpret_cast<const IntVec&>(shifted) << 23;
-  const IntVec scaled = reinterpret_cast<const IntVec&>(p) + bits;
-  const Vec result = reinterpret_cast<const Vec&>(scaled);
+  const V result = (V)((Int)p + ((Int)shifted << 23));
   return v != v ? v : result;
 }
 
-inline Vec Sigmoid(Vec v) { return 1.0f / (1.0f + Exp(-v)); }
+template <typename V>
+V Sigmoid(V v) {
+  return 1.0f / (1.0f + Exp(-v));
+}
 
 // The error function by formula 7.1.26 of Abramowitz and Stegun: at most 1.5e-7 off.
-inline Vec Erf(Vec v) {
-  const Vec x = v < 0.0f ? -v : v;
-  const Vec t = 1.0f / (1.0f + 0.3275911f * x);
-  Vec p = Splat(1.061405429f);
-  p = p * t - 1.453152027f;
+template <typename V>
+V Erf(V v) {
+  const V x = v < 0.0f ? -v : v;
+  const V t = 1.0f / (1.0f + 0.3275911f * x);
+  V p = t * 1.061405429f - 1.453152027f;
   p = p * t + 1.421413741f;
   p = p * t - 0.284496736f;
   p = p * t + 0.254829592f;
-  const Vec y = 1.0f - p * t * Exp(-x * x);
+  const V y = 1.0f - p * t * Exp(-x * x);
   return v < 0.0f ? -y : y;
 }
 
-inline Vec Activate(Vec v, int kind, float a, float b) {
+template <typename V>
+V Activate(V v, int kind, float a, float b) {
   switch (kind) {
-    case kRelu: return v < 0.0f ? Vec{} : v;
+    case kRelu: return v < 0.0f ? V{} : v;
     case kRelu6: return Clamp(v, 0.0f, 6.0f);
     case kLeakyRelu: return v < 0.0f ? v * a : v;
     case kHardSigmoid: return Clamp(v * a + b, 0.0f, 1.0f);
@@ -81,9 +101,10 @@ class Epilogue {
         affine_(numbers[3] != 1.0f || numbers[4] != 0.0f) {}
 
   // The register of sums that goes to `to`, the result's channels from `channel` on.
-  Vec Apply(Vec v, const float* to, int64_t channel) const {
-    v += Load(bias_ + channel);
-    if (added_) v += Load(added_ + (to - result_));
+  template <typename V>
+  V Apply(V v, const float* to, int64_t channel) const {
+    v += LoadAs<V>(bias_ + channel);
+    if (added_) v += LoadAs<V>(added_ + (to - result_));
     v = Activate(v, kind_, a_, b_);
     return affine_ ? v * factor_ + shift_ : v;
   }

@@ -78,51 +78,66 @@ struct Taps {
   }
 };
 
-// How tall a tile of `wide` registers is: as many accumulators as the register file takes.
-constexpr int Tall(int wide) {
+// A panel is W registers wide and, where H is 1, half a register more.
+template <int W, int H>
+constexpr int kPanel = W * kLanes + H * (kLanes / 2);
+
+// How tall a tile of so many registers is: as many accumulators as the register file takes.
+constexpr int Tall(int registers) {
 #if defined(__AVX512F__)
-  return wide == 1 ? 16 : wide == 2 ? 12 : wide == 3 ? 8 : 6;
+  return registers == 1 ? 16 : registers == 2 ? 12 : registers == 3 ? 8 : 6;
 #else
-  return wide == 1 ? 8 : 6;
+  return registers == 1 ? 8 : registers == 2 ? 6 : 4;
 #endif
 }
 
-// out[r][0..W*kLanes) = sum over taps and run: table[t][r][i] * panel[t * run + i], for the part
+// out[r][0..panel) = sum over taps and run: table[t][r][i] * panel[t * run + i], for the part
 // [begin, end) of every run.
-template <int R, int W>
+template <int R, int W, int H>
 void Tile(const float* const* table, int64_t taps, int64_t run, int64_t begin, int64_t end,
           const float* panel, float* const* out, int64_t channel, int64_t live, bool more,
           const Epilogue* after) {
-  constexpr int kBlock = W * kLanes;
-  Vec acc[R][W];
-  for (int r = 0; r < R; ++r)
+  constexpr int kBlock = kPanel<W, H>, kFull = W * kLanes;
+  Vec acc[R][W + 1];  // W may be 0; what is not used takes no register
+  HalfVec half[R];
+  for (int r = 0; r < R; ++r) {
     for (int w = 0; w < W; ++w) acc[r][w] = Vec{};
+    half[r] = HalfVec{};
+  }
   for (int64_t t = 0; t < taps; ++t) {
     const float* rows[R];
     for (int r = 0; r < R; ++r) rows[r] = table[t * R + r];
     const float* weights = panel + (t * run + begin) * kBlock;
     for (int64_t i = begin; i < end; ++i, weights += kBlock) {
-      Vec b[W];
+      Vec b[W + 1];
+      HalfVec last{};
       for (int w = 0; w < W; ++w) b[w] = Load(weights + w * kLanes);
+      if constexpr (H) last = LoadAs<HalfVec>(weights + kFull);
       for (int r = 0; r < R; ++r) {
         const Vec a = Splat(rows[r][i]);
         for (int w = 0; w < W; ++w) acc[r][w] += a * b[w];
+        if constexpr (H) half[r] += (rows[r][i] - HalfVec{}) * last;
       }
     }
   }
   if (live == kBlock) {
-    for (int r = 0; r < R; ++r)
-      for (int w = 0; w < W; ++w) {
-        float* p = out[r] + channel + w * kLanes;
-        Vec v = more ? Load(p) + acc[r][w] : acc[r][w];
-        if (after) v = after->Apply(v, p, channel + w * kLanes);
-        Store(p, v);
-      }
+    const auto finish = [&](auto v, float* p, int64_t at) {
+      using V = decltype(v);
+      if (more) v += LoadAs<V>(p);
+      if (after) v = after->Apply(v, p, at);
+      StoreAs(p, v);
+    };
+    for (int r = 0; r < R; ++r) {
+      for (int w = 0; w < W; ++w)
+        finish(acc[r][w], out[r] + channel + w * kLanes, channel + w * kLanes);
+      if constexpr (H) finish(half[r], out[r] + channel + kFull, channel + kFull);
+    }
     return;
   }
   for (int r = 0; r < R; ++r) {
     float spill[kBlock];
     for (int w = 0; w < W; ++w) Store(spill + w * kLanes, acc[r][w]);
+    if constexpr (H) StoreAs(spill + kFull, half[r]);
     float* p = out[r] + channel;
     if (more)
       for (int64_t c = 0; c < live; ++c) spill[c] += p[c];
@@ -140,7 +155,7 @@ struct Product {
   const Epilogue* after;
 };
 
-template <int R, int W>
+template <int R, int W, int H>
 void TileAt(const Product& p, int64_t first, int64_t b, int64_t begin, int64_t end,
             std::vector<const float*>& table) {
   const int64_t taps = p.taps.count();
@@ -148,23 +163,23 @@ void TileAt(const Product& p, int64_t first, int64_t b, int64_t begin, int64_t e
   float* out[R];
   for (int r = 0; r < R; ++r) out[r] = p.out + (first + r) * p.out_channels;
   const int64_t channel = b * p.block, live = std::min(p.block, p.out_channels - channel);
-  Tile<R, W>(table.data(), taps, p.run, begin, end, p.packed + b * taps * p.run * p.block, out,
+  Tile<R, W, H>(table.data(), taps, p.run, begin, end, p.packed + b * taps * p.run * p.block, out,
              channel, live, begin > 0, end == p.run ? p.after : nullptr);
 }
 
 // Pixels [first, last) of a block of channels, in tiles of R and then of smaller ones.
-template <int R, int W>
+template <int R, int W, int H>
 void Stretch(const Product& p, int64_t first, int64_t last, int64_t b, int64_t begin, int64_t end,
              std::vector<const float*>& table) {
-  for (; first + R <= last; first += R) TileAt<R, W>(p, first, b, begin, end, table);
+  for (; first + R <= last; first += R) TileAt<R, W, H>(p, first, b, begin, end, table);
   if constexpr (R > 1) {
-    if (first < last) Stretch<R / 2, W>(p, first, last, b, begin, end, table);
+    if (first < last) Stretch<R / 2, W, H>(p, first, last, b, begin, end, table);
   }
 }
 
 constexpr int64_t kSmall = 1 << 17;  // products for which nobody else is woken
 
-template <int W>
+template <int W, int H>
 void Run(ffi::ThreadPool& pool, const Product& p) {
   const int64_t blocks = CeilDiv(p.out_channels, p.block), taps = p.taps.count();
   // Within a job the sum is walked in slices whose weights stay in the second-level cache.
@@ -172,7 +187,7 @@ void Run(ffi::ThreadPool& pool, const Product& p) {
   const int64_t step = std::max<int64_t>(1, std::min(p.run, slice / taps));
   const bool small = p.pixels * p.out_channels * taps * p.run < kSmall;
   // Pixels are cut so that every thread has several jobs, in whole tiles where there are many.
-  const int64_t tall = Tall(W);
+  constexpr int64_t tall = Tall(W + H);
   const int64_t wanted = CeilDiv(4 * std::max<int64_t>(pool.num_threads(), 1), blocks);
   int64_t stretch = CeilDiv(CeilDiv(p.pixels, wanted), tall) * tall;
   stretch = std::min(stretch, tall * 32);
@@ -182,7 +197,7 @@ void Run(ffi::ThreadPool& pool, const Product& p) {
     const int64_t last = std::min(p.pixels, first + stretch);
     std::vector<const float*> table(taps * tall);
     for (int64_t begin = 0; begin < p.run; begin += step)
-      Stretch<Tall(W), W>(p, first, last, b, begin, std::min(p.run, begin + step), table);
+      Stretch<tall, W, H>(p, first, last, b, begin, std::min(p.run, begin + step), table);
   };
   if (small) {
     for (int64_t job = 0; job < jobs; ++job) work(job);
@@ -254,12 +269,16 @@ ffi::Error Convolve(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<f
   p.pixels = out.pixels();
   p.out = y->typed_data();
   p.after = &after;
-  switch (p.block / kLanes) {
-    case 1: Run<1>(pool, p); break;
-    case 2: Run<2>(pool, p); break;
+  switch (p.block / (kLanes / 2)) {
+    case 1: Run<0, 1>(pool, p); break;
+    case 2: Run<1, 0>(pool, p); break;
+    case 3: Run<1, 1>(pool, p); break;
+    case 4: Run<2, 0>(pool, p); break;
 #if defined(__AVX512F__)
-    case 3: Run<3>(pool, p); break;
-    case 4: Run<4>(pool, p); break;
+    case 5: Run<2, 1>(pool, p); break;
+    case 6: Run<3, 0>(pool, p); break;
+    case 7: Run<3, 1>(pool, p); break;
+    case 8: Run<4, 0>(pool, p); break;
 #endif
     default: return ffi::Error::InvalidArgument("weights packed for another machine");
   }
