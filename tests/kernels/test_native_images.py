@@ -60,8 +60,23 @@ def test_depthwise_convolution(n, channels, h, w, kernel, stride, pads, dilation
     pair(st.integers(1, 2), st.integers(1, 2)), st.booleans(),
 )  # fmt: skip
 @example(2, 3, 1, 2, 7, 7, (3, 3), (2, 2), (1, 1), (1, 1), False)
+@example(2, 2, 18, 33, 6, 7, (3, 3), (1, 1), (1, 1), (1, 1), False)
 def test_grouped_convolution(n, groups, ci, co, h, w, kernel, stride, pads, dilation, last):
     _convolve(n, groups, ci, co, h, w, kernel, stride, pads, dilation, last)
+
+
+@many(10)
+@given(
+    st.integers(1, 3), st.integers(16, 40), st.integers(16, 70), st.integers(1, 14),
+    st.integers(1, 14), pair(st.integers(0, 3), st.integers(0, 3)), st.booleans(),
+)  # fmt: skip
+@example(2, 16, 17, 20, 21, (1, 1), False)  # many tiles
+@example(3, 83, 101, 5, 4, (1, 1), True)  # many kernels
+@example(2, 33, 210, 4, 4, (1, 1), False)  # few tiles, many blocks of results
+@example(1, 210, 33, 4, 5, (0, 2), False)
+def test_convolution_of_three_by_three(n, ci, co, h, w, pads, last):
+    """Winograd's algorithm, as far as the sizes suit it."""
+    _convolve(n, 1, ci, co, h, w, (3, 3), (1, 1), pads, (1, 1), last)
 
 
 @many(6)

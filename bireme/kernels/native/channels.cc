@@ -6,6 +6,7 @@
 
 #include "handlers.h"
 #include "parallel.h"
+#include "transpose.h"
 #include "vectors.h"
 
 namespace bireme {
@@ -24,20 +25,6 @@ struct Jobs {
 template <typename Body>
 void OverChannels(int64_t channels, const Body& body) {
   for (int64_t c = 0; c < channels; c += kLanes) body(c, std::min<int64_t>(kLanes, channels - c));
-}
-
-inline Vec LoadSome(const float* p, int64_t lanes) {
-  if (lanes == kLanes) return Load(p);
-  float some[kLanes] = {};
-  for (int64_t i = 0; i < lanes; ++i) some[i] = p[i];
-  return Load(some);
-}
-
-inline void StoreSome(float* p, Vec v, int64_t lanes) {
-  if (lanes == kLanes) return Store(p, v);
-  float some[kLanes];
-  Store(some, v);
-  for (int64_t i = 0; i < lanes; ++i) p[i] = some[i];
 }
 
 // Mean and variance of every channel. A few pixels at a time get their own mean and squared

@@ -3,7 +3,8 @@
 // All three are sums over "taps". A tap is an offset into the (zero-padded) source image together
 // with the run of consecutive floats read there; for a plain convolution one kernel row is one
 // tap, because columns and channels lie side by side. A tile of kTall output pixels by
-// kWide * kLanes output channels stays in registers while the taps are walked.
+// kWide * kLanes output channels stays in registers while the taps are walked. Kernels of 3x3 with
+// steps of one go another way: winograd.h.
 
 #include <algorithm>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include "handlers.h"
 #include "parallel.h"
 #include "vectors.h"
+#include "winograd.h"
 
 namespace bireme {
 namespace {
@@ -20,20 +22,6 @@ struct Tap {
   int64_t source;  // offset of the run in the padded image, from a pixel's base
   int64_t weight;  // row of the packed weights at which the run starts
 };
-
-// Images, or one group's channels of them: then `pitch`, the floats from pixel to pixel, is more
-// than `channels`.
-struct Shape {
-  int64_t batch, height, width, channels, pitch;
-  int64_t pixels() const { return height * width; }
-  int64_t image() const { return height * width * pitch; }
-};
-
-// The shape of one of `groups` equal parts of a logical NCHW buffer with channels-last memory.
-template <typename Dims>
-Shape Part(const Dims& d, int64_t groups) {
-  return {d[0], d[2], d[3], d[1] / groups, d[1]};
-}
 
 // out[r][0..kWide*kLanes) (+)= sum over taps, run: source[base[r] + tap + i] * weights[row + i].
 template <int R, int W>
@@ -82,19 +70,6 @@ void TileRows(int rows, const float* source, const int64_t* base, const Tap* tap
     case 4: return Tile<4, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
     case 5: return Tile<5, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
     default: return Tile<6, W>(source, base, taps, tap_count, begin, end, weights, out, live, accumulate);
-  }
-}
-
-// Calls body(std::integral_constant<int, wide>): a width known to the compiler.
-template <typename Body>
-void WithWidth(int wide, const Body& body) {
-  switch (wide) {
-    case 1: return body(std::integral_constant<int, 1>());
-    case 2: return body(std::integral_constant<int, 2>());
-#if defined(__AVX512F__)
-    case 3: return body(std::integral_constant<int, 3>());
-#endif
-    default: return body(std::integral_constant<int, kWide>());
   }
 }
 
@@ -190,61 +165,38 @@ void RunClasses(ffi::ThreadPool& pool, const float* source, Shape in, int64_t to
   }
 }
 
-// Registers side by side: few unused lanes first, then few blocks, each of which reads the source.
-int ChooseWidth(int64_t channels) {
-  const int64_t registers = CeilDiv(channels, kLanes);
-  int best = kWide;
-  double least = 1e30;
-  for (int wide = kWide; wide >= 1; --wide) {
-    const double blocks = static_cast<double>(CeilDiv(registers, wide));
-    const double cost = blocks * wide + 0.5 * blocks;
-    if (cost < least) least = cost, best = wide;
-  }
-  return best;
-}
-
-// OIHW weights into panels [block of targets][row][block], rows ordered (ky, kx, reduced).
-// `forward` reduces over input channels; otherwise over output channels, with the kernel flipped.
-Buffer Pack(ffi::ThreadPool& pool, const float* w, int64_t out_c, int64_t in_c, int64_t kh,
-            int64_t kw, bool forward, int wide) {
-  const int64_t block = wide * kLanes;
-  const int64_t targets = forward ? out_c : in_c;
-  const int64_t reduced = forward ? in_c : out_c;
-  const int64_t blocks = CeilDiv(targets, block);
-  const int64_t rows = kh * kw * reduced;
-  Buffer packed = Allocate(blocks * rows * block);
-  // Few enough rows at a time that the panel being written stays in the first-level cache.
-  const int64_t taps = kh * kw, chunk = std::max<int64_t>(1, 96 / taps);
-  const int64_t chunks = CeilDiv(reduced, chunk), per_job = CeilDiv(chunks, 8);
-  const int64_t jobs = CeilDiv(chunks, per_job);
-  ParallelFor(pool, blocks * jobs, [&](int64_t job) {
-    const int64_t b = job / jobs;
-    const int64_t live = std::min(block, targets - b * block);
-    float* panel = packed.get() + b * rows * block;
-    const int64_t from_chunk = job % jobs * per_job;
-    const int64_t until_chunk = std::min(chunks, from_chunk + per_job);
-    for (int64_t c = from_chunk; c < until_chunk; ++c) {
-      const int64_t first = c * chunk, last = std::min(reduced, first + chunk);
-      if (forward) {  // a target's kernels lie side by side: read them in order
-        for (int64_t t = 0; t < live; ++t)
-          for (int64_t r = first; r < last; ++r) {
-            const float* from = w + ((b * block + t) * in_c + r) * taps;
-            for (int64_t k = 0; k < taps; ++k) panel[(k * reduced + r) * block + t] = from[k];
-          }
-      } else {  // the targets of a kernel position lie `taps` apart
+// Weights as panels [block of targets][row][block], rows ordered (ky, kx, reduced); flipped if they
+// are not the forward ones.
+Buffer Pack(ffi::ThreadPool& pool, const Weights& weights, int wide) {
+  const int64_t block = wide * kLanes, taps = weights.taps, reduced = weights.reduced();
+  const int64_t blocks = CeilDiv(weights.targets(), block);
+  Buffer packed = Allocate(blocks * taps * reduced * block);
+  const int64_t chunk = weights.chunk(), chunks = CeilDiv(reduced, chunk);
+  ParallelFor(pool, blocks * chunks, [&](int64_t job) {
+    const int64_t b = job / chunks, first = job % chunks * chunk;
+    const int64_t last = std::min(reduced, first + chunk);
+    std::vector<float> rows(chunk * taps * kLanes);
+    for (int64_t c = 0; c < block; c += kLanes) {
+      if (b * block + c < weights.targets())
+        weights.Columns(b * block + c, first, last, rows.data());
+      else
+        std::fill(rows.begin(), rows.end(), 0.0f);
+      float* panel = packed.get() + b * taps * reduced * block + c;
+      for (int64_t k = 0; k < taps; ++k) {
+        const int64_t at = weights.forward ? k : taps - 1 - k;
         for (int64_t r = first; r < last; ++r)
-          for (int64_t k = 0; k < taps; ++k) {
-            const float* from = w + (r * in_c + b * block) * taps + k;
-            float* row = panel + ((taps - 1 - k) * reduced + r) * block;
-            for (int64_t t = 0; t < live; ++t) row[t] = from[t * taps];
-          }
+          Store(panel + (at * reduced + r) * block, Load(rows.data() + ((r - first) * taps + k) * kLanes));
       }
-      for (int64_t k = 0; live < block && k < taps; ++k)
-        for (int64_t r = first; r < last; ++r)
-          std::memset(panel + (k * reduced + r) * block + live, 0, sizeof(float) * (block - live));
     }
   });
   return packed;
+}
+
+// One group's share of the weights.
+Weights WeightsOf(const ffi::Buffer<ffi::F32>& w, int64_t groups, int64_t group, bool forward) {
+  auto d = w.dimensions();
+  const int64_t out_c = d[0] / groups, taps = d[2] * d[3];
+  return {w.typed_data() + group * out_c * d[1] * taps, out_c, d[1], taps, forward};
 }
 
 ffi::Error Forward(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> w,
@@ -254,6 +206,13 @@ ffi::Error Forward(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ff
   auto xd = x.dimensions(), wd = w.dimensions(), yd = y->dimensions();
   const int64_t groups = xd[1] / wd[1], kh = wd[2], kw = wd[3];
   const Shape in = Part(xd, groups), result = Part(yd, groups);
+  if (SuitsWinograd(kh, kw, stride_h, stride_w, dil_h, dil_w, in, result)) {
+    for (int64_t group = 0; group < groups; ++group)
+      WinogradProducts(pool, x.typed_data() + group * in.channels, in, top, left,
+                       WeightsOf(w, groups, group, true), y->typed_data() + group * result.channels,
+                       result);
+    return ffi::Error::Success();
+  }
   const int wide = ChooseWidth(result.channels);
   const int64_t padded_h = std::max((result.height - 1) * stride_h + (kh - 1) * dil_h + 1, in.height + top);
   const int64_t padded_w = std::max((result.width - 1) * stride_w + (kw - 1) * dil_w + 1, in.width + left);
@@ -276,8 +235,7 @@ ffi::Error Forward(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ff
   }
   const std::vector<PixelClass> classes{all};
   for (int64_t group = 0; group < groups; ++group) {
-    const float* weights = w.typed_data() + group * result.channels * in.channels * kh * kw;
-    Buffer packed = Pack(pool, weights, result.channels, in.channels, kh, kw, true, wide);
+    Buffer packed = Pack(pool, WeightsOf(w, groups, group, true), wide);
     RunClasses(pool, x.typed_data() + group * in.channels, in, top, left, padded_h, padded_w,
                classes, run, packed.get(), kh * kw * in.channels, wide,
                y->typed_data() + group * result.channels, result);
@@ -292,6 +250,13 @@ ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buf
   auto gd = g.dimensions(), wd = w.dimensions(), xd = dx->dimensions();
   const int64_t groups = xd[1] / wd[1], kh = wd[2], kw = wd[3];
   const Shape in = Part(gd, groups), result = Part(xd, groups);
+  if (SuitsWinograd(kh, kw, stride_h, stride_w, dil_h, dil_w, in, result)) {
+    for (int64_t group = 0; group < groups; ++group)
+      WinogradProducts(pool, g.typed_data() + group * in.channels, in, kh - 1 - top, kw - 1 - left,
+                       WeightsOf(w, groups, group, false), dx->typed_data() + group * result.channels,
+                       result);
+    return ffi::Error::Success();
+  }
   const int wide = ChooseWidth(result.channels);
   // Room for every position that a kernel element can ask for.
   const int64_t reach_h = (kh - 1) * dil_h, reach_w = (kw - 1) * dil_w;
@@ -328,8 +293,7 @@ ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buf
     }
   const int64_t run = plain ? kw * in.channels : in.channels;
   for (int64_t group = 0; group < groups; ++group) {
-    const float* weights = w.typed_data() + group * in.channels * result.channels * kh * kw;
-    Buffer packed = Pack(pool, weights, in.channels, result.channels, kh, kw, false, wide);
+    Buffer packed = Pack(pool, WeightsOf(w, groups, group, false), wide);
     RunClasses(pool, g.typed_data() + group * in.channels, in, pad_top, pad_left, padded_h,
                padded_w, classes, run, packed.get(), kh * kw * in.channels, wide,
                dx->typed_data() + group * result.channels, result);
@@ -374,6 +338,8 @@ void WeightRows(int rows, const float* source, const int64_t* base, const float*
 void WeightGradientOf(ffi::ThreadPool& pool, const float* x, Shape in, const float* g, Shape grad,
                       float* result, int64_t kh, int64_t kw, int64_t stride_h, int64_t stride_w,
                       int64_t top, int64_t left, int64_t dil_h, int64_t dil_w) {
+  if (SuitsWinograd(kh, kw, stride_h, stride_w, dil_h, dil_w, in, grad))
+    return WinogradWeightGradient(pool, x, in, g, grad, top, left, result);
   const int64_t out_c = grad.channels, in_c = in.channels;
   const int wide = ChooseWidth(out_c);
   const int64_t block = wide * kLanes, blocks = CeilDiv(out_c, block);
@@ -427,14 +393,19 @@ void WeightGradientOf(ffi::ThreadPool& pool, const float* x, Shape in, const flo
     }
   });
   // Rows (ky, kx, in) of panels back to OIHW.
-  ParallelFor(pool, CeilDiv(in_c, 8) * blocks, [&](int64_t job) {
-    const int64_t b = job % blocks, first = job / blocks * 8;
-    const int64_t last = std::min(in_c, first + 8), live = std::min(block, out_c - b * block);
-    for (int64_t o = 0; o < live; ++o)
+  const int64_t per_job = kh * kw <= 16 ? 16 : 2, parts = CeilDiv(in_c, per_job);
+  ParallelFor(pool, parts * blocks, [&](int64_t job) {
+    const int64_t b = job / parts, first = job % parts * per_job;
+    const int64_t last = std::min(in_c, first + per_job), live = std::min(block, out_c - b * block);
+    std::vector<float> columns(per_job * kh * kw * kLanes);
+    for (int64_t c = 0; c < live; c += kLanes) {
       for (int64_t i = first; i < last; ++i)
         for (int64_t k = 0; k < kh * kw; ++k)
-          result[((b * block + o) * in_c + i) * kh * kw + k] =
-              sums.get()[(b * rows + k * in_c + i) * block + o];
+          Store(columns.data() + ((i - first) * kh * kw + k) * kLanes,
+                Load(sums.get() + (b * rows + k * in_c + i) * block + c));
+      PutColumns(columns.data(), first * kh * kw, last * kh * kw,
+                 result + (b * block + c) * in_c * kh * kw, live - c, in_c * kh * kw);
+    }
   });
 }
 
