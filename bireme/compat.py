@@ -22,7 +22,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from bireme import compat_later
+from bireme import compat_later, version
 from bireme.core.errors import BiremeError
 
 PREFIX = "paddle"
@@ -53,6 +53,8 @@ class _Alias(ModuleType):
         super().__init__(name, target.__doc__)
         _own(self)["_target"] = target
         self.__path__: list[str] = []  # makes submodules importable
+        if name == PREFIX:  # programs choose their ways by Paddle's version, not by ours
+            self.__version__, self.__git_commit__ = version.full_version, version.commit
 
     def __getattr__(self, name: str) -> Any:
         target = _own(self)["_target"]
@@ -164,7 +166,7 @@ def _missing(name: str, owner: ModuleType) -> str:
 
 def _elsewhere(leaf: str) -> str | None:
     """The same name in another namespace that is already loaded."""
-    for module_name, module in sorted(sys.modules.items()):
+    for module_name, module in sorted(sys.modules.copy().items()):  # others import meanwhile
         if module_name.startswith("bireme.") and leaf in getattr(module, "__all__", ()):
             return f"{module_name.replace('bireme', PREFIX, 1)}.{leaf}"
     return None

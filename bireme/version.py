@@ -8,6 +8,7 @@ full_version = "3.3.1"
 major, minor, patch = full_version.split(".")
 rc = "0"
 is_tagged = True
+commit = "unknown"  # programs log it; a release is known by its version
 cinn_version = "False"
 with_pip_cuda_libraries = "ON"
 

@@ -208,7 +208,8 @@ def test_names_that_trainers_import(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"oars")
     assert md5file(file) == hashlib.md5(b"oars").hexdigest()
-    assert not isinstance(bireme.optimizer.SGD(), HybridParallelOptimizer)
+    rule = bireme.optimizer.SGD(parameters=bireme.nn.Linear(1, 1).parameters())
+    assert not isinstance(rule, HybridParallelOptimizer)
     assert not isinstance(iter([]), _DataLoaderIterBase)
     assert callable(logger.info)
     for name in (all_gather, create_async_load):
@@ -223,3 +224,20 @@ def test_a_method_marked_as_property_is_not_captured():
             return 4
 
     assert Net().rate() == 4
+
+
+def test_programs_see_paddles_version():
+    with compat.installed():
+        import paddle
+
+        assert paddle.__version__ == bireme.version.full_version == "3.3.1"
+        assert paddle.__git_commit__ == bireme.version.commit
+    assert bireme.__version__ != "3.3.1"
+
+
+def test_places_answer_what_they_are():
+    place = bireme.to_tensor([1.0]).place
+    assert not place.is_cuda_pinned_place()
+    assert not place.is_xpu_place()
+    assert place.gpu_device_id() == 0
+    assert bireme.CUDAPinnedPlace().is_cuda_pinned_place()

@@ -140,6 +140,21 @@ def test_random_numbers_do_not_depend_on_when_someone_looks(tier):
     np.testing.assert_array_equal(draw(True)[1], draw(False)[1])
 
 
+def test_the_first_compilation_draws_no_numbers_of_the_user():
+    """JAX draws from NumPy's generator when it is imported, at some moment of a program."""
+    code = (
+        "import sys, numpy as np\n"
+        "from bireme.core import jax_door\n"
+        "np.random.seed(3)\n"
+        "wanted = np.random.rand(4)\n"
+        "np.random.seed(3)\n"
+        "assert 'jax' not in sys.modules\n"
+        "jax_door.jax()\n"
+        "assert (np.random.rand(4) == wanted).all()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def test_tensors_kept_in_a_list_keep_their_values(tier):
     history = []
     x = paddle.zeros([2])

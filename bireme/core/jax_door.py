@@ -10,7 +10,11 @@ import importlib
 import os
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bireme.core import config
 
@@ -27,9 +31,10 @@ def jax() -> Any:
     if _jax is None:
         with _lock:
             if _jax is None:
-                module = importlib.import_module("jax")
-                importlib.import_module("jax.numpy")
-                importlib.import_module("jax.export")
+                with _users_numbers_untouched():
+                    module = importlib.import_module("jax")
+                    importlib.import_module("jax.numpy")
+                    importlib.import_module("jax.export")
                 module.config.update("jax_enable_x64", True)
                 # Donations are matched to results by type; what a partitioner cannot use is
                 # no news to the user.
@@ -40,6 +45,26 @@ def jax() -> Any:
                     module.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
                 _jax = module
     return _jax
+
+
+@contextmanager
+def _users_numbers_untouched() -> Iterator[None]:
+    """Importing JAX draws from NumPy's global generator (its cluster detection does).
+
+    The import happens at some moment of a program, often in a thread, and would change what a
+    seeded program draws afterwards: this thread gets numbers from elsewhere meanwhile.
+    """
+    users, importing = np.random.rand, threading.get_ident()
+
+    def rand(*shape: int) -> Any:
+        draw = np.random.RandomState().rand if threading.get_ident() == importing else users
+        return draw(*shape)
+
+    np.random.rand = rand
+    try:
+        yield
+    finally:
+        np.random.rand = users
 
 
 def limit_cpu_threads(count: int) -> bool:

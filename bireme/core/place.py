@@ -29,8 +29,17 @@ class Place:
     def is_gpu_place(self) -> bool:
         return self.kind == "gpu"
 
+    def is_cuda_pinned_place(self) -> bool:
+        return isinstance(self, CUDAPinnedPlace)
+
     def is_custom_place(self) -> bool:
         return self.kind not in ("cpu", "gpu")
+
+    def is_xpu_place(self) -> bool:
+        return False
+
+    def gpu_device_id(self) -> int:
+        return self.index
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Place) and (self.kind, self.index) == (other.kind, other.index)

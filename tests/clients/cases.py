@@ -28,6 +28,8 @@ class Case:
     quick: bool = False
     # Its own code says float32 in places that do not mix with float64 on Paddle.
     float32_only: bool = False
+    # How far the engines may be apart in float64. Paddle keeps an epsilon or a slope as a float32.
+    formula: float = 2e-5
 
 
 CASES: dict[str, Case] = {}

@@ -74,7 +74,6 @@ def ppyoloe_trained() -> Net:
     from ppdet.modeling.assigners.task_aligned_assigner import TaskAlignedAssigner
     from ppdet.modeling.backbones.cspresnet import CSPResNet
     from ppdet.modeling.heads.ppyoloe_head import PPYOLOEHead
-    from ppdet.modeling.layers import MultiClassNMS
     from ppdet.modeling.necks.custom_pan import CustomCSPPAN
 
     backbone = CSPResNet(
@@ -88,8 +87,7 @@ def ppyoloe_trained() -> Net:
     head = PPYOLOEHead(
         in_channels=[48, 32, 24], num_classes=5,
         static_assigner=ATSSAssigner(topk=9, num_classes=5),
-        assigner=TaskAlignedAssigner(topk=13, alpha=1.0, beta=6.0),
-        nms=MultiClassNMS(score_threshold=0.01, nms_top_k=50, keep_top_k=20, nms_threshold=0.7),
+        assigner=TaskAlignedAssigner(topk=13, alpha=1.0, beta=6.0), nms=None, exclude_nms=True,
     )  # fmt: skip
     model = PPYOLOE(backbone, neck, head, post_process=None, ssod_loss=None)
     return Net(model, _marked(classes=5, size=128), loss=_own_loss)

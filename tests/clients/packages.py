@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.clients.absent import bare_package, stand_in
@@ -63,7 +64,12 @@ _HUB = {
 CLIENTS = {
     "paddlenlp": Package(
         "paddlenlp==2.8.1",
-        {"paddlenlp": {"__version__": "2.8.1"}},
+        {
+            "paddlenlp": {
+                "__version__": "2.8.1",
+                "version": SimpleNamespace(commit="", show=lambda: None),
+            }
+        },
         "aistudio_sdk huggingface_hub colorlog datasets sentencepiece seqeval jieba colorama dill "
         "multiprocess rarfile visualdl paddlefsl paddle2onnx fastapi uvicorn typer tiktoken emoji "
         "jinja2 requests rouge regex pydantic sacremoses filelock yaml",

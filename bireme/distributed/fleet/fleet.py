@@ -38,10 +38,11 @@ _STAGES = {1: ShardingStage1, 2: ShardingStage2, 3: ShardingStage3}
 class Fleet:
     """What `paddle.distributed.fleet`'s functions are methods of."""
 
+    _hcg: HybridCommunicateGroup  # there after init: programs ask with hasattr
+
     def __init__(self) -> None:
         self._role_maker: Any = None
         self._strategy = DistributedStrategy()
-        self._hcg: HybridCommunicateGroup | None = None
         self._util = UtilBase()
 
     def init(
@@ -103,7 +104,7 @@ class Fleet:
         return CommunicateTopology([_AXES[n] for n in order], [degrees[n] for n in order])
 
     def get_hybrid_communicate_group(self) -> HybridCommunicateGroup:
-        if self._hcg is None:
+        if not hasattr(self, "_hcg"):
             raise InvalidArgument("[fleet] call fleet.init(is_collective=True) first")
         return self._hcg
 

@@ -5,7 +5,8 @@ import sys
 
 import numpy as np
 import paddle
-import paddlenlp.data  # noqa: F401
+import paddlenlp.data
+import paddlenlp.prompt  # noqa: F401
 from paddlenlp.trainer import Trainer, TrainerCallback, TrainingArguments
 from paddlenlp.transformers import ErnieConfig, ErnieForSequenceClassification
 
@@ -49,7 +50,7 @@ def main(folder):
             p.set_value(rng.normal(0, 0.1, p.shape).astype("float32"))
     arguments = TrainingArguments(
         output_dir=folder, num_train_epochs=3, per_device_train_batch_size=8, logging_steps=1,
-        learning_rate=2e-3, warmup_steps=3, save_steps=10, disable_tqdm=True, report_to=[],
+        learning_rate=2e-3, warmup_steps=3, save_strategy="no", disable_tqdm=True, report_to=[],
         gradient_accumulation_steps=2, max_grad_norm=1.0, device="cpu", seed=11,
     )  # fmt: skip
     keep = Keep()

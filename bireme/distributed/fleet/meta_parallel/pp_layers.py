@@ -286,8 +286,9 @@ def _through(functions: Sequence[Callable[[Any], Any]], x: Any) -> Any:
 def _default_topology(stages: int) -> CommunicateTopology:
     from bireme.distributed.fleet import fleet
 
-    if fleet._hcg is not None and fleet._hcg.get_pipe_parallel_world_size() == stages:
-        return fleet._hcg.topology()
+    hcg = getattr(fleet, "_hcg", None)
+    if hcg is not None and hcg.get_pipe_parallel_world_size() == stages:
+        return hcg.topology()
     world = get_world_size()
     if world % stages:
         raise InvalidArgument(
