@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.jit.convert import ignore_module, set_code_level, set_verbosity
 from bireme.jit.saving import load, save
 from bireme.jit.static_function import CaptureWarning, StaticFunction, enable_to_static
@@ -32,6 +32,7 @@ def to_static(
     choose among Paddle's compilers; here there is one. `property=True` marks a method that answers
     with a plain value, which needs no graph: it stays as it is.
     """
+    _check_compiler(build_strategy, backend)
 
     def decorate(target: Any) -> Any:
         from bireme.nn.layer.layer import Layer
@@ -54,6 +55,19 @@ def to_static(
         return StaticFunction(target, layer, input_spec, full_graph)
 
     return decorate if function is None else decorate(function)
+
+
+def _check_compiler(build_strategy: Any, backend: Any) -> None:
+    if backend is not None and str(backend).upper() != "CINN":
+        raise InvalidArgument(f"[to_static] the backend is 'CINN' or None. Received: {backend!r}")
+    if build_strategy is not None:
+        from bireme.static.compiled import BuildStrategy
+
+        if not isinstance(build_strategy, BuildStrategy):
+            raise TypeMismatch(
+                "[to_static] build_strategy must be a static.BuildStrategy. Received: "
+                f"{type(build_strategy).__name__}"
+            )
 
 
 def not_to_static(func: Callable[..., Any] | None = None) -> Any:

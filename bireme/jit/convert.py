@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.errors import is_internal
-from bireme.jit import sources
+from bireme.jit import impure, sources
 from bireme.jit.lowering import PREFIX
 from bireme.jit.transform import Rewriter, mangle
 
@@ -58,7 +58,18 @@ def is_users(function: types.FunctionType) -> bool:
     """Whether a function is the user's: neither ours, nor Python's, nor to be left alone."""
     if getattr(function, "_not_to_static", False) or _is_ignored(function.__module__ or ""):
         return False
-    filename = function.__code__.co_filename
+    return _is_users_file(function.__code__.co_filename)
+
+
+def is_users_module(module: types.ModuleType | None) -> bool:
+    """The same for a module, whose variables may be the user's settings."""
+    filename = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "")
+    return bool(filename) and not _is_ignored(name) and _is_users_file(str(filename))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users_file(filename: str) -> bool:
     if is_internal(filename):
         return False
     path = os.path.realpath(filename)
@@ -77,7 +88,7 @@ def convert(function: types.FunctionType) -> types.FunctionType:
     if new is None:
         return function
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    cells[PREFIX] = types.CellType(sys.modules["bireme.jit.runtime"])
+    cells[PREFIX] = types.CellType(sys.modules["bireme.jit.runtime"].Names(function, cells))
     closure = tuple([cells[n] for n in new.co_freevars])
     made = types.FunctionType(
         new, function.__globals__, function.__name__, function.__defaults__, closure
@@ -193,12 +204,13 @@ def call(function: Any) -> Any:
         return convert(function)
     if kind is types.MethodType:
         inner = function.__func__
+        impure.check(function)
         if inner.__class__ is not types.FunctionType:
             return function
         new = convert(inner)
         return function if new is inner else types.MethodType(new, function.__self__)
     if kind is type or kind is types.BuiltinFunctionType:
-        return sources.BUILTINS.get(function, function)
+        return sources.BUILTINS.get(function) or impure.replaced(function)
     if kind is functools.partial:
         return functools.partial(call(function.func), *function.args, **function.keywords)
     if hasattr(function, "sublayers") and hasattr(function, "forward"):
@@ -206,6 +218,7 @@ def call(function: Any) -> Any:
     plain: Any = next((c.__dict__["__call__"] for c in kind.__mro__ if "__call__" in c.__dict__), 0)
     if plain.__class__ is types.FunctionType and is_users(plain):
         return types.MethodType(convert(plain), function)
+    impure.check(function)
     return function
 
 

@@ -3,7 +3,11 @@ a tensor decides that only a run will know."""
 
 from __future__ import annotations
 
+import builtins
+import collections
 import operator
+import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +15,10 @@ from bireme.core import dims
 from bireme.core.capture_trace import dimension
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.op import TENSOR_TYPES
-from bireme.jit.convert import call
+from bireme.core.tensor import Tensor
+from bireme.jit.convert import call, is_users_module
 from bireme.jit.sources import Source, as_source
+from bireme.jit.watch import current
 from bireme.ops import control_loops, control_record
 from bireme.ops.checks import check as check_tensor
 from bireme.ops.control_record import UNDEFINED, is_symbolic, map_leaves, put_back
@@ -31,6 +37,121 @@ def get(read: Callable[[], Any]) -> Any:
         return read()
     except (NameError, AttributeError):
         return UNDEFINED
+
+
+class Names:
+    """What rewritten code calls, and the outer variables of the function that it was made from."""
+
+    def __init__(self, function: types.FunctionType, cells: dict[str, types.CellType]):
+        self._globals = function.__globals__
+        self._cells = cells
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return globals()[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def outer(self, name: str, deep: bool) -> Any:
+        """The global `name`."""
+        found = self._globals
+        if name not in found:
+            return _builtin(name)
+        value = found[name]
+        watch = current()
+        if watch is not None and value.__class__ is not types.ModuleType:
+            watch.entry(found, name, value, deep)
+        return value
+
+    def closed(self, name: str, value: Any, deep: bool) -> Any:
+        """The variable `name` of an enclosing function, which holds `value`."""
+        watch = current()
+        if watch is not None and name in self._cells:
+            watch.cell(self._cells[name], value, deep)
+        return value
+
+    def will_set_outer(self, name: str) -> None:
+        watch = current()
+        if watch is not None:
+            watch.will_set_entry(self._globals, name)
+
+    def will_set_closed(self, name: str) -> None:
+        watch = current()
+        if watch is not None and name in self._cells:
+            watch.will_set_cell(self._cells[name], name)
+
+
+def _builtin(name: str) -> Any:
+    try:
+        return vars(builtins)[name]
+    except KeyError:
+        raise NameError(f"name {name!r} is not defined") from None
+
+
+def attr(thing: Any, name: str, deep: bool = True) -> Any:
+    """`thing.name`."""
+    value = getattr(thing, name)
+    watch = current()
+    if watch is None or isinstance(thing, Tensor):
+        return value
+    if isinstance(thing, types.ModuleType):
+        if is_users_module(thing):
+            watch.entry(thing.__dict__, name, value, deep)
+    elif thing.__class__ is type and is_users_module(sys.modules.get(thing.__module__)):
+        watch.outer[id(thing)] = thing
+        watch.attribute(thing, name, value, deep)
+    else:
+        watch.attribute(thing, name, value, deep)
+    return value
+
+
+def item(container: Any, key: Any) -> Any:
+    """`container[key]`."""
+    value = container[key]
+    watch = current()
+    if watch is not None and id(container) in watch.outer:
+        if isinstance(container, dict):
+            watch.entry(container, key, value, True)
+        elif isinstance(container, list | tuple):
+            watch.look(container)
+    return value
+
+
+def mutator(thing: Any, name: str) -> Any:
+    """`thing.append` and the like, which is about to be called."""
+    watch = current()
+    if watch is not None and isinstance(thing, _CHANGING):
+        watch.will_change(thing)
+    return attr(thing, name)
+
+
+def will_set(read: Callable[[], Any], name: str) -> None:
+    """`read().name` is about to get another value."""
+    watch, thing = current(), get(read)
+    if watch is not None and thing is not UNDEFINED:
+        watch.will_set(thing, name)
+
+
+def will_change(read: Callable[[], Any]) -> None:
+    """An element of `read()` is about to get another value."""
+    watch, thing = current(), get(read)
+    if watch is not None and isinstance(thing, _CHANGING):
+        watch.will_change(thing)
+
+
+def may_change(read: Callable[[], Any], name: str | None = None) -> None:
+    """A branch or loop may change the container in `read()`, an outer variable, or in its
+    attribute `name`."""
+    watch, thing = current(), get(read)
+    if watch is None or (name is not None and not watch.is_outer(thing)):
+        return
+    found = thing if name is None else getattr(thing, name, None)
+    if isinstance(found, _CHANGING):
+        watch.reached(found, False)
+        watch.will_change(found)
+
+
+_CHANGING = (list, dict, set, collections.deque)
 
 
 class _Variables:
@@ -294,6 +415,7 @@ def check(test: Any, message: Callable[[], Any]) -> None:
 
 
 __all__ = [
-    "UNDEFINED", "and_", "arithmetic", "call", "check", "choose", "compare", "get", "not_", "or_",
-    "run_for", "run_if", "run_while",
+    "UNDEFINED", "Names", "and_", "arithmetic", "attr", "call", "check", "choose", "compare", "get",
+    "item", "may_change", "mutator", "not_", "or_", "run_for", "run_if", "run_while",
+    "will_change", "will_set",
 ]  # fmt: skip

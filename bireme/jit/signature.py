@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from operator import is_not
 from typing import Any
 
-from bireme.core import dims
+from bireme.core import dims, layer_changes
 from bireme.core.aval import Aval, aval
 from bireme.core.tensor import Tensor
+from bireme.jit.watch import PLAIN
 from bireme.static.input_spec import InputSpec
 
 
@@ -88,18 +88,31 @@ def _cell(cell: Any) -> Any:
         return None
 
 
+_REGISTRIES = ("_parameters", "_buffers", "_sub_layers")
+_HOOKS = ("_forward_pre_hooks", "_forward_post_hooks")
+
+
 class LayerState:
-    """The parameters and buffers of some layers, and a quick check that they are the same ones."""
+    """What a graph takes from some layers without saying so (tensors, sublayers, numbers that the
+    library's own layers read, hooks), and a quick check that it is the same."""
 
     def __init__(self, layers: Sequence[Any]):
         self.layers = list(layers)
-        self.places: list[tuple[Any, str, Tensor]] = []
+        self.own = {id(layer.__dict__): layer for layer in self.layers}
+        self.places: list[tuple[dict[str, Any], str, Any]] = []
         for layer in self.layers:
-            for registry in (layer._parameters, layer._buffers):
+            for registry in [layer.__dict__[kind] for kind in _REGISTRIES]:
                 self.places += [(registry, k, t) for k, t in registry.items() if t is not None]
-        self.registries = [registry for registry, _, _ in self.places]
-        self.keys = [key for _, key, _ in self.places]
-        self.tensors = [tensor for _, _, tensor in self.places]
+            self.places += [
+                (layer.__dict__, k, v)
+                for k, v in layer.__dict__.items()
+                if k != "training" and v.__class__ in PLAIN
+            ]
+        kinds = (*_REGISTRIES, *_HOOKS)
+        self.sized = [layer.__dict__[kind] for layer in self.layers for kind in kinds]
+        self.sizes = [len(s) for s in self.sized]
+        self.seen = -1
+        self._modes: tuple[bool, ...] = ()
 
     def names(self, root: Any | None) -> dict[str, Tensor]:
         """Every tensor by its name in `root`'s state dict, or by a made-up one."""
@@ -109,16 +122,57 @@ class LayerState:
             named.update(root.named_buffers())
         seen = {id(t) for t in named.values()}
         for _, key, tensor in self.places:
-            if id(tensor) not in seen:
+            if isinstance(tensor, Tensor) and id(tensor) not in seen:
                 seen.add(id(tensor))
                 named[_unused(key, named)] = tensor
         return named
 
+    def leave_out(self, holders: set[tuple[int, Any]]) -> None:
+        """Attributes (by the id of a layer's dict and the name) that a function sets itself."""
+        ids = set()
+        for own, name in holders:
+            if own in self.own:
+                layer = self.own[own]
+                ids |= {(id(layer.__dict__[kind]), name) for kind in _REGISTRIES}
+                ids.add((own, name))
+                registries = [layer.__dict__[kind] for kind in _REGISTRIES]
+                self.sized = [s for s in self.sized if not any(s is r for r in registries)]
+                self.sizes = [len(s) for s in self.sized]
+        self.places = [p for p in self.places if (id(p[0]), p[1]) not in ids]
+
+    def looked_after(self) -> Callable[[dict[Any, Any], Any], bool]:
+        """Tells of an attribute, by its layer's dict and name, whether `unchanged` would notice
+        another value of it."""
+        known = {(id(holder), key) for holder, key, _ in self.places}
+
+        def is_known(holder: dict[Any, Any], key: Any) -> bool:
+            layer = self.own.get(id(holder))
+            if layer is None:
+                return False
+            every = [holder, *[layer.__dict__[kind] for kind in _REGISTRIES]]
+            return key == "training" or any((id(h), key) in known for h in every)
+
+        return is_known
+
     def unchanged(self) -> bool:
-        return not any(map(is_not, map(dict.get, self.registries, self.keys), self.tensors))
+        """One look as long as no attribute of any layer is set anywhere."""
+        now = layer_changes.count
+        if now == self.seen:
+            return True
+        if [len(s) for s in self.sized] != self.sizes:
+            return False
+        for holder, key, value in self.places:
+            found = holder.get(key)
+            if found is not value and not (value.__class__ in PLAIN and found == value):
+                return False
+        self._modes = tuple([layer.training for layer in self.layers])
+        self.seen = now
+        return True
 
     def training(self) -> tuple[bool, ...]:
-        return tuple([layer.training for layer in self.layers])
+        if layer_changes.count != self.seen:
+            return tuple([layer.training for layer in self.layers])
+        return self._modes
 
 
 def _unused(name: str, taken: dict[str, Any]) -> str:

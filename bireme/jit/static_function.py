@@ -21,11 +21,15 @@ from bireme.core.ready import Ready, can_be_ready
 from bireme.core.tensor import Parameter, Tensor
 from bireme.core.trace import Value, record, seal, state
 from bireme.jit.convert import converted_layers
+from bireme.jit.guards import Guards
 from bireme.jit.runtime import call as rewritten
 from bireme.jit.signature import LayerState, argument_names, fits, layers_of, spec_types
+from bireme.jit.watch import Effect, watching
 from bireme.static.input_spec import InputSpec
 
 _MAX_VARIANTS = 8  # graphs for one signature, before it runs eagerly
+_MAX_DISCOVERIES = 32
+_UNSTEADY = "its layers get other parameters, numbers or hooks again and again"
 _EAGER = object()  # in place of a captured graph: this signature runs as plain Python
 AGAIN = object()  # in place of a result: something is different, look again
 
@@ -66,6 +70,7 @@ class StaticFunction:
         self._entries: dict[Any, Any] = {}
         self._variants: dict[Any, list[CapturedCall]] = {}
         self._layers: LayerState | None = None
+        self._discoveries = 0
         self._declared: dict[Any, tuple[Aval, ...]] = {}
         self._bound: weakref.WeakKeyDictionary[Any, StaticFunction] = weakref.WeakKeyDictionary()
         functools.update_wrapper(self, function, updated=())
@@ -107,13 +112,15 @@ class StaticFunction:
         trace = state.trace
         layers = self._layers
         if layers is None or not layers.unchanged():
+            if self._discoveries > _MAX_DISCOVERIES:
+                return self._run_eagerly(_UNSTEADY, args, kwargs)
             layers = self._discover()
         types = tuple([t._value.aval for t in tensors])
         tape = trace.tape
         needs = tuple([t._node is not None for t in tensors]) if tape else ()
         rest = (structure, needs, tape, trace.amp, layers.training())
         try:
-            entry = self._entries.get((self._declare(types), rest))
+            entry: Any = self._entries.get((self._declare(types), rest))
         except TypeError:
             return self._run_eagerly(_unhashable(structure), args, kwargs)
         if entry.__class__ is CapturedCall:
@@ -142,7 +149,8 @@ class StaticFunction:
             return None
         reason = (
             f"it was captured {len(known)} times for the same arguments, each time with other "
-            "values of the outer tensors that Python looks at (in an if, item() or int())"
+            "values of the outer variables, or of the tensors, that Python looks at. Pass what "
+            "changes as a tensor"
         )
         if self._full_graph:
             raise CaptureError(f"{self.label} cannot be captured: {reason}")
@@ -156,6 +164,7 @@ class StaticFunction:
         else:
             layers = layers_of(self._function)
         self._layers = LayerState(layers)
+        self._discoveries += 1
         self._entries.clear()
         self._variants.clear()
         return self._layers
@@ -193,6 +202,8 @@ class StaticFunction:
                     self._close_sizes(e)
                     declared = types
                 elif self._full_graph:
+                    if str(e).startswith("it "):
+                        e.args = (f"{self.label} cannot be captured: {e}",)
                     raise
                 else:
                     warnings.warn(f"{self.label} runs eagerly: {e}", CaptureWarning, stacklevel=3)
@@ -223,23 +234,34 @@ class StaticFunction:
     def _capture_as(self, types: tuple[Aval, ...], rest: Any) -> CapturedCall:
         structure, needs, tape, amp, _ = rest
         layers = self._layers or self._discover()
+        todo: list[Effect] = []
 
         def run(arguments: list[Tensor]) -> Any:
             args, kwargs = tree.unflatten(structure, arguments)
+            watch.trace = state.trace
+            for given in (*args, *kwargs.values(), getattr(self._function, "__self__", None)):
+                watch.given(given)
             with converted_layers(layers.layers):
-                return rewritten(self._function)(*args, **kwargs)
+                result = rewritten(self._function)(*args, **kwargs)
+            effects, values = watch.effects()
+            todo.extend(effects)
+            return result, values
 
-        captured = capture(
-            run,
-            types,
-            label=self.label,
-            needs=needs,
-            names=self._names(len(types)),
-            known=layers.names(self._layer),
-            tape=tape,
-            amp=amp,
-        )
-        return CapturedCall(captured)
+        with watching() as watch:
+            try:
+                captured = capture(
+                    run,
+                    types,
+                    label=self.label,
+                    needs=needs,
+                    names=self._names(len(types)),
+                    known=layers.names(self._layer),
+                    tape=tape,
+                    amp=amp,
+                )
+            finally:
+                layers.leave_out(set(watch.stored))
+        return CapturedCall(captured, Guards(watch, layers.looked_after()), todo)
 
     def _names(self, count: int) -> list[str]:
         names = argument_names(self._function, count)
@@ -292,8 +314,17 @@ def _holds(tensor: Tensor | None, value: Any) -> bool:
 class CapturedCall:
     """Calls a captured graph from eager code: one recorded entry."""
 
-    def __init__(self, captured: Captured):
+    def __init__(
+        self,
+        captured: Captured,
+        guards: Guards | None = None,
+        effects: list[Effect] | None = None,
+    ):
+        """With `effects`, the graph's result is a pair: the function's result, and the values that
+        the effects are called with."""
         self.captured = captured
+        self.guards = guards
+        self.effects = effects
         self.op = captured.op
         self.outer = captured.outer
         self.outer_needs = captured.needs[len(captured.needs) - len(captured.outer) :]
@@ -305,6 +336,8 @@ class CapturedCall:
 
     def is_current(self) -> bool:
         """Whether the captured tensors still have the types and need the gradients they had."""
+        if self.guards is not None and not self.guards.hold(self._replace):
+            return False
         outer = self.outer
         return (
             [t._value.aval for t in outer] == self.outer_types
@@ -315,17 +348,50 @@ class CapturedCall:
 
     def _same_grads(self) -> bool:
         """Whether gradients that are added to are there, and those that were not are not."""
-        return all([(t._grad is not None) == had for t, had in self.captured.graded])
+        return all((t._grad is not None) == had for t, had in self.captured.graded)
 
     def repeat(self, arguments: list[Tensor]) -> Any:
         """The call, if it finds everything as the last one left it; else `AGAIN`."""
-        if self.ready is None:
+        if self.ready is None or (self.guards and not self.guards.hold(self._replace)):
+            return AGAIN
+        if self.ready is None:  # another tensor has taken the place of one
             return AGAIN
         outs = self.ready.run(arguments)
         if outs is None:
             self.ready = None
             return AGAIN
-        return tree.unflatten(self.captured.structure, [Tensor(v, None) for v in outs])
+        return self._finished([Tensor(v, None) for v in outs])
+
+    def _finished(self, results: list[Tensor]) -> Any:
+        """What the function returns, when the rest of what it does is done."""
+        if self.effects is None:
+            return tree.unflatten(self.captured.structure, results)
+        result, values = tree.unflatten(self.captured.structure, results)
+        for act, value in zip(self.effects, values, strict=True):
+            act(value)
+        return result
+
+    def _replace(self, old: Tensor, new: Tensor) -> bool:
+        """Take another tensor as the input that `old` was, where the graph is the same for it."""
+        captured = self.captured
+        at = [i for i, t in enumerate(self.outer) if t is old]
+        same = (
+            new._value.aval is old._value.aval
+            and new.stop_gradient == old.stop_gradient
+            and new.__class__ is old.__class__
+            and not any(ref() is old for ref, _ in captured.guards)
+        )
+        if not at:
+            return same  # only looked at, not computed with
+        if not same or len(at) > 1 or any(t is new for t in self.outer):
+            return False
+        self.outer[at[0]] = new
+        for effect in (*captured.writes, *captured.grads):
+            if effect.target is old:
+                effect.target = new
+        captured.graded = [(new if t is old else t, had) for t, had in captured.graded]
+        self.ready = None
+        return True
 
     def __call__(self, arguments: list[Tensor]) -> Any:
         captured = self.captured
@@ -375,7 +441,7 @@ class CapturedCall:
             seal()
         if self.can_be_ready:
             self.ready = Ready(captured, arguments)
-        return tree.unflatten(captured.structure, results)
+        return self._finished(results)
 
     @staticmethod
     def _put_grad(effect: GradEffect, arguments: list[Tensor], outs: list[Value]) -> None:
@@ -408,7 +474,7 @@ def capture_with_specs(
 
     def run(arguments: list[Tensor]) -> Any:
         args, named = tree.unflatten(structure, arguments)
-        with converted_layers(layers):
+        with converted_layers(layers), watching():
             return rewritten(plain)(*args, **named)
 
     def attempt(shared: bool) -> Captured:

@@ -61,6 +61,17 @@ class Scope:
             lines.append(f"global {', '.join(sorted(names - inner))}")
         return "\n".join(lines)
 
+    def where(self, name: str) -> str:
+        """Whether a variable is "inside" the rewritten function, "closed" over or "outer"."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.globals:
+                return "outer"
+            if name in scope.locals:
+                return "inside"
+            scope = scope.outer
+        return "closed" if name in self.free else "outer"
+
     def _is_in_function(self, name: str) -> bool:
         if name in self.globals:
             return False
@@ -143,6 +154,17 @@ def _is_path(node: ast.AST) -> bool:
     return isinstance(node, ast.Name)
 
 
+def _is_simple(node: ast.AST) -> bool:
+    """Whether reading an expression twice is the same as once: names, attributes, elements."""
+    if isinstance(node, ast.Attribute):
+        return _is_simple(node.value)
+    if isinstance(node, ast.Subscript):
+        return _is_simple(node.value) and (
+            isinstance(node.slice, ast.Constant) or _is_simple(node.slice)
+        )
+    return isinstance(node, ast.Name)
+
+
 class Places:
     """The variables, attributes and containers that a branch or loop may change."""
 
@@ -183,6 +205,7 @@ class Rewriter(ast.NodeTransformer):
     def __init__(self, free: frozenset[str]):
         self.free = free
         self.scope: Scope | None = None
+        self.bound: list[set[str]] = []  # by the comprehensions around
 
     # --- functions ------------------------------------------------------------------------
 
@@ -240,7 +263,7 @@ class Rewriter(ast.NodeTransformer):
         made += parse(places.accessors(get, put), node)
         (call,) = parse(f"{PREFIX}.run_if(0, {then}, {other}, {get}, {put}, {places.shown})", node)
         call.value.args[0] = test  # type: ignore[attr-defined]
-        return [*made, call]
+        return [*self._told(places, node), *made, call]
 
     def visit_While(self, node: ast.While) -> Any:
         assert self.scope is not None  # noqa: S101
@@ -255,7 +278,7 @@ class Rewriter(ast.NodeTransformer):
             f"{places.used_after})",
             node,
         )
-        return made
+        return [*self._told(places, node), *made]
 
     def visit_For(self, node: ast.For) -> Any:
         assert self.scope is not None  # noqa: S101
@@ -276,7 +299,7 @@ class Rewriter(ast.NodeTransformer):
             node,
         )
         call.value.args[0] = source  # type: ignore[attr-defined]
-        return [*made, call]
+        return [*self._told(places, node), *made, call]
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         (call,) = parse(f"{PREFIX}.check(0, lambda: None)", node)
@@ -285,7 +308,123 @@ class Rewriter(ast.NodeTransformer):
             call.value.args[1].body = self.visit(node.msg)  # type: ignore[attr-defined]
         return call
 
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        told = self._announced(list(node.targets), node)
+        return [*told, self.generic_visit(node)]
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        told = self._announced([node.target], node) if node.value is not None else []
+        return [*told, self.generic_visit(node)]
+
+    def visit_Delete(self, node: ast.Delete) -> Any:
+        return [*self._announced(list(node.targets), node), self.generic_visit(node)]
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        told: list[ast.stmt] = []
+        if _is_simple(node.target):
+            # What it adds to is read, and a list is changed in place.
+            source = ast.unparse(node.target)
+            told += self.block(parse(source, node))
+            told.append(self._tell("will_change", source, None, node))
+        told += self._announced([node.target], node)
+        return [*told, self.generic_visit(node)]
+
+    def _announced(self, targets: list[ast.expr], at: ast.stmt) -> list[ast.stmt]:
+        """Statements that tell of outer variables, attributes and elements about to change."""
+        assert self.scope is not None  # noqa: S101
+        told: list[ast.stmt] = []
+        for node in [n for t in targets for n in ast.walk(t)]:
+            if isinstance(getattr(node, "ctx", None), ast.Load):
+                continue
+            if isinstance(node, ast.Attribute) and _is_simple(node.value):
+                told.append(self._tell("will_set", ast.unparse(node.value), node.attr, at))
+            elif isinstance(node, ast.Subscript) and _is_simple(node.value):
+                told.append(self._tell("will_change", ast.unparse(node.value), None, at))
+            elif isinstance(node, ast.Name) and not node.id.startswith(PREFIX):
+                where = self.scope.where(node.id)
+                if where != "inside":
+                    told += parse(f"{PREFIX}.will_set_{where}({node.id!r})", at)
+        return told
+
+    def _tell(self, what: str, source: str, name: str | None, at: ast.AST) -> ast.stmt:
+        """The statement that says what is about to happen to the object that `source` gives."""
+        (made,) = parse(f"{PREFIX}.{what}(lambda: {source})", at)
+        call: Any = made.value  # type: ignore[attr-defined]
+        call.args[0].body = self._read(call.args[0].body, False)
+        if name is not None:
+            call.args.append(ast.copy_location(ast.Constant(name), at))
+        return made
+
+    def _told(self, places: Places, at: ast.stmt) -> list[ast.stmt]:
+        """The same for all that a branch or loop may change."""
+        assert self.scope is not None  # noqa: S101
+        split = [p.rpartition(".") for p in places.paths]
+        told = [self._tell("will_set", a, b, at) for a, _, b in split]
+        lines = [f"{PREFIX}.may_change(lambda: {a}, {b!r})" for a, _, b in split]
+        for name in places.names:
+            if self.scope.where(name) != "inside":
+                told += parse(f"{PREFIX}.will_set_{self.scope.where(name)}({name!r})", at)
+                lines.append(f"{PREFIX}.may_change(lambda: {name})")
+        return told + parse("\n".join(lines), at)
+
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        # Patterns are no expressions: they stay as they are.
+        node.guard = None if node.guard is None else self.visit(node.guard)
+        node.body = self.block(node.body)
+        return node
+
     # --- expressions ----------------------------------------------------------------------
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return self._read(node, True)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return self._read(node, True)
+
+    def _read(self, node: ast.expr, deep: bool) -> ast.expr:
+        """A variable or attribute; with `deep`, what a container holds is read too."""
+        flag: ast.expr = ast.copy_location(ast.Constant(deep), node)
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id.startswith(PREFIX):
+                return node
+            node.value = self._read(node.value, False)
+            if not isinstance(node.ctx, ast.Load):
+                return node
+            name = ast.copy_location(ast.Constant(node.attr), node)
+            return self._call("attr", [node.value, name, flag], node)
+        if not isinstance(node, ast.Name):
+            return self.visit(node)
+        if not isinstance(node.ctx, ast.Load) or not self._is_read(node.id):
+            return node
+        assert self.scope is not None  # noqa: S101
+        name = ast.copy_location(ast.Constant(node.id), node)
+        if self.scope.where(node.id) == "closed":
+            return self._call("closed", [name, node, flag], node)
+        return self._call("outer", [name, flag], node)
+
+    def _is_read(self, name: str) -> bool:
+        """Whether a variable is one from outside."""
+        if self.scope is None or name.startswith(PREFIX) or name in ("__class__", *_FRAME):
+            return False
+        return self.scope.where(name) != "inside" and not any(name in b for b in self.bound)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        sliced = contains(node.slice, ast.Slice)
+        node.value = self._read(node.value, sliced and isinstance(node.ctx, ast.Load))
+        node.slice = self.visit(node.slice)
+        if sliced or not isinstance(node.ctx, ast.Load):
+            return node
+        return self._call("item", [node.value, node.slice], node)
+
+    def _comprehension(self, node: Any) -> ast.AST:
+        targets = [n for g in node.generators for n in ast.walk(g.target)]
+        self.bound.append({n.id for n in targets if isinstance(n, ast.Name)})
+        self.generic_visit(node)
+        self.bound.pop()
+        return node
+
+    visit_ListComp = visit_SetComp = _comprehension  # noqa: N815
+    visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
 
     def _later(self, expression: ast.expr) -> ast.Lambda:
         nothing = ast.arguments([], [], None, [], [], None, [])
@@ -343,7 +482,14 @@ class Rewriter(ast.NodeTransformer):
                     ast.copy_location(a, node)
                 return node
             return self.generic_visit(node)
-        self.generic_visit(node)
+        if isinstance(function, ast.Attribute) and function.attr in _MUTATORS:
+            owner = self._read(function.value, False)
+            method: ast.expr = ast.copy_location(ast.Constant(function.attr), function)
+            node.func = self._call("mutator", [owner, method], function)
+        else:
+            node.func = self.visit(function)
+        node.args = [self.visit(a) for a in node.args]
+        node.keywords = [self.visit(k) for k in node.keywords]
         node.func = self._call("call", [node.func], node.func)
         return node
 

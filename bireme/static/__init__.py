@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bireme.static.input_spec import InputSpec
 
 if TYPE_CHECKING:
+    from bireme.static import amp as amp
     from bireme.static import nn as nn
     from bireme.static.averaging import ExponentialMovingAverage as ExponentialMovingAverage
     from bireme.static.backward import append_backward as append_backward
@@ -82,8 +83,8 @@ __all__ += sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return import_module("bireme.static.nn")
+    if name in ("amp", "nn"):
+        return import_module(f"bireme.static.{name}")
     if name in _WHERE:
         found = getattr(import_module(f"bireme.static.{_WHERE[name]}"), name)
         globals()[name] = found

@@ -149,8 +149,12 @@ def test_temporary_wrapper_is_no_constant() -> None:
 def test_tensor_that_nothing_holds() -> None:
     stack = [vector(1.0), vector(2.0)]
 
+    @jit.not_to_static
+    def take():
+        return stack.pop()
+
     def function(x):
-        return x + stack.pop()
+        return x + take()
 
     with pytest.raises(CaptureError, match="nothing holds any more"):
         whole(function)(vector(0.0))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bireme.core import dtype as dt
+from bireme.core import layer_changes
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch, second_name
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.nn import naming
@@ -217,6 +218,7 @@ class Layer(StateDict, Conversion):
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if isinstance(getattr(type(self), name, None), property):
+            layer_changes.count += 1
             object.__setattr__(self, name, value)
             if not isinstance(value, Tensor | Layer):
                 return
@@ -247,6 +249,7 @@ class Layer(StateDict, Conversion):
                     raise _wrong_kind(what, name, value)
                 registry[name] = None
                 return
+        layer_changes.count += 1
         object.__setattr__(self, name, value)
 
     def _register(self, kind: str, name: str, value: Any) -> None:
@@ -279,6 +282,7 @@ class Layer(StateDict, Conversion):
                 if kind == "_buffers":
                     self._non_persistable_buffer_names_set.discard(name)
                 return
+        layer_changes.count += 1
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:

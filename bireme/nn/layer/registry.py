@@ -6,6 +6,8 @@ import itertools
 import weakref
 from typing import Any
 
+from bireme.core import layer_changes
+
 _MISSING = object()
 _hook_ids = itertools.count()
 
@@ -27,12 +29,14 @@ class Registry(dict):
             self.update(items)
 
     def __setitem__(self, name: str, value: Any) -> None:
+        layer_changes.count += 1
         super().__setitem__(name, value)
         owner = self._owner()
         if owner is not None:
             owner.__dict__[name] = value
 
     def __delitem__(self, name: str) -> None:
+        layer_changes.count += 1
         super().__delitem__(name)
         owner = self._owner()
         if owner is not None:
@@ -76,6 +80,7 @@ class HookRemover:
     """Returned when a hook is registered; `remove()` takes it off."""
 
     def __init__(self, hooks: dict[int, Any], hook: Any, *, first: bool):
+        layer_changes.count += 1
         self._hooks = hooks
         self._id = next(_hook_ids)
         if first:
@@ -87,4 +92,5 @@ class HookRemover:
             hooks[self._id] = hook
 
     def remove(self) -> None:
+        layer_changes.count += 1
         self._hooks.pop(self._id, None)
