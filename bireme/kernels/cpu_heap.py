@@ -1,11 +1,12 @@
 """How the C heap, from which XLA takes its CPU buffers, treats large blocks: `BIREME_HEAP`.
 
 By default glibc gives every large array fresh zeroed pages and takes them back when it is freed, so
-each step pays for the same page faults again. The settings are process-wide, which is why the
-default is to leave them alone:
+each step pays for the same page faults again: a seventh of an encoder's step. Bireme has it keep
+them, up to a bound. The settings are process-wide:
 
-    BIREME_HEAP=keep        freed memory stays with the process: its peak is never given back
-    BIREME_HEAP=huge[:MiB]  the same, in pages of 2 MiB for the first MiB (1024 unless told)
+    BIREME_HEAP=keep[:MiB]  this much freed memory stays with the process (512 unless told)
+    BIREME_HEAP=huge[:MiB]  all of it stays, in pages of 2 MiB for the first MiB (1024 unless told)
+    BIREME_HEAP=off         glibc is left alone
 """
 
 from __future__ import annotations
@@ -28,32 +29,40 @@ active: str | None = None  # the setting in force
 def apply() -> None:
     """Do what BIREME_HEAP says, once, before the first large buffer is made."""
     global active
-    wanted = os.environ.get("BIREME_HEAP", "")
-    if not wanted or active is not None:
+    given = os.environ.get("BIREME_HEAP", "")
+    wanted = given or "keep"
+    if wanted == "off" or active is not None:
         return
     kind, _, size = wanted.partition(":")
     if kind not in ("keep", "huge") or (size and not size.isdigit()):
         warnings.warn(
-            f"BIREME_HEAP must be 'keep', 'huge' or 'huge:<MiB>', not {wanted!r}; it is ignored",
+            f"BIREME_HEAP must be 'off', 'keep', 'huge' or one of the latter with ':<MiB>', not "
+            f"{wanted!r}; it is ignored",
             RuntimeWarning,
             stacklevel=2,
         )
         return
     if platform.libc_ver()[0] != "glibc":
-        warnings.warn("BIREME_HEAP needs glibc; it is ignored", RuntimeWarning, stacklevel=2)
+        if given:
+            warnings.warn("BIREME_HEAP needs glibc; it is ignored", RuntimeWarning, stacklevel=2)
         return
-    _keep(kind == "huge", int(size or 1024) << 20)
+    libc = ctypes.CDLL(None, use_errno=True)
+    _keep(libc, _NEVER if kind == "huge" else min(int(size or 512) << 20, _NEVER))
+    if kind == "huge":
+        _use_huge_pages(libc, int(size or 1024) << 20)
     active = wanted
 
 
-def _keep(huge: bool, size: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
+def _keep(libc: ctypes.CDLL, most: int) -> None:
     # Without the single arena the threads' own arenas go on as before.
     for option, value in (
-        (_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD),
+        (_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, most), (_TOP_PAD, _PAD),
     ):  # fmt: skip
         libc.mallopt(option, value)
-    if not huge or not hasattr(mmap, "MADV_HUGEPAGE"):
+
+
+def _use_huge_pages(libc: ctypes.CDLL, size: int) -> None:
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
         return
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]

@@ -38,7 +38,16 @@ def test_the_heap_keeps_its_memory_in_huge_pages():
     assert run("huge:64").stdout.split() == ["huge:64", str(512 * 1024 * 1.875)]
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.parametrize(
+    ("setting", "active"), [("", "keep"), ("keep:64", "keep:64"), ("off", "None")]
+)
+def test_freed_memory_is_kept_unless_told_otherwise(setting, active):
+    assert run(setting).stdout.split() == [active, str(512 * 1024 * 1.875)]
+
+
 def test_an_unknown_setting_is_named_and_ignored():
     done = run("enormous")
-    assert "BIREME_HEAP must be 'keep', 'huge' or 'huge:<MiB>', not 'enormous'" in done.stderr
+    assert "BIREME_HEAP must be 'off', 'keep', 'huge'" in done.stderr
+    assert "not 'enormous'" in done.stderr
     assert done.stdout.startswith("None")
