@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat, starmap
-from operator import attrgetter, is_not
+from operator import attrgetter, is_, is_not
 from sys import getrefcount
 from typing import Any
 
@@ -27,13 +27,14 @@ _views = attrgetter("_views")
 _grad = attrgetter("_grad")
 _is_zero = attrgetter("_grad_is_zero")
 _NONE = repeat(None)
+_aval = attrgetter("aval")
 _buf = attrgetter("buf")
 _set_buf = Value.buf.__set__  # type: ignore[attr-defined]
 _WARM = 4  # calls that the executor makes itself, which looks after the heap meanwhile
 
 
 def _alone() -> tuple[int, int]:
-    """Reference counts of a Value that its tensor and two of our lists hold, and of its buffer."""
+    """Reference counts of a Value that its tensor and two lists hold, and of its buffer."""
     tensor = Tensor(Value(None, None, 0, np.empty(1)), None)  # type: ignore[arg-type]
     first, second = [tensor._value], [tensor._value]
     count = max(map(getrefcount, first))
@@ -61,31 +62,29 @@ def can_be_ready(captured: Captured) -> bool:
 
 
 class Ready:
-    """The state in which one call leaves everything for the next."""
+    """All that the next call needs. It holds no Values: whoever else updates the parameters still
+    finds them in nobody else's hands."""
 
     def __init__(self, captured: Captured, arguments: Sequence[Tensor]):
         self.captured = captured
         self.outer = captured.outer
-        self.values = [t._value for t in self.outer]
         self.nodes = [t._node for t in self.outer]
         self.cleared: list[Any] = [e.target for e in captured.grads]
         self.zeros = [e.is_zero for e in captured.grads]
         self.graded = [t for t, _ in captured.graded]
         at = {id(t): i for i, t in enumerate(self.outer)}
         written = [at[id(w.target)] for w in captured.writes]
-        self.written = [self.values[i] for i in written]
         self.targets = [self.outer[i] for i in written]
-        types = [t._value.aval for t in (*arguments, *self.outer)]
-        call = captured.op.call_for(tuple(types))
+        self.types = [t._value.aval for t in (*arguments, *self.outer)]
+        call = captured.op.call_for(tuple(self.types))
         self.results = call.outs[: len(captured.tracked)]
-        free = bytearray(len(types))
+        free = bytearray(len(self.types))
         for i in written:
             free[len(arguments) + i] = 1
         self.live = bytes([1] * len(call.outs))
         self.free = bytes(free)
-        self.code = [call.id, *range(-1, -1 - len(types), -1)]
-        self.read = [(at[id(t)], read) for t, read in captured.live]
-        self.numbers: list[Any] = [None] * len(self.read)
+        self.code = [call.id, *range(-1, -1 - len(self.types), -1)]
+        self.numbers: list[Any] = [None] * len(captured.live)
         self.place: Any = None
         self.kernels: Any = None
         self.program: executor.Program
@@ -107,32 +106,32 @@ class Ready:
         if state.sealed is not None:
             flush_sealed()
         trace = state.trace
+        if trace.values or trace.__class__ is not Trace or config.sharded:
+            return None
+        written = list(map(_value, self.targets))
+        leaves = [*map(_value, arguments), *map(_value, self.outer)]
         if (
-            trace.values
-            or trace.__class__ is not Trace
-            or config.sharded
-            or any(map(is_not, map(_value, self.outer), self.values))
+            any(map(is_not, map(_aval, leaves), self.types))
             or any(map(is_not, map(_node, self.outer), self.nodes))
             or any(map(_views, self.targets))
             or any(map(is_not, map(_is_zero, self.cleared), self.zeros))
             or any(map(is_not, map(_grad, self.graded), _NONE))
-            or max(map(getrefcount, self.written)) > _ONLY_TENSOR
+            or max(map(getrefcount, written)) > _ONLY_TENSOR
         ):
             return None
-        given = [t._value for t in arguments]
-        buffers = list(map(_buf, self.written))
-        if max(map(getrefcount, buffers)) > _ONLY_VALUE or any(v.buf is None for v in given):
+        buffers = list(map(_buf, written))
+        if max(map(getrefcount, buffers)) > _ONLY_VALUE or any(map(is_, map(_buf, leaves), _NONE)):
             return None
         del buffers
-        for i, (at, read) in enumerate(self.read):
+        for i, (tensor, read) in enumerate(self.captured.live):
             number = read()
             if number != self.numbers[i]:
-                self.values[at].buf, self.numbers[i] = np.array(number), number
+                tensor._value.buf, self.numbers[i] = np.array(number), number
         if place.default_place() is not self.place or kernels.settings() != self.kernels:
-            self._find_program([*given, *self.values])
+            self._find_program(leaves)
         ints = self._draw() if self.captured.generators else ()
         results = [Value(t, None, 0) for t in self.results]
-        self._call([*given, *self.values], ints, [*results, *self.written])
+        self._call(leaves, ints, [*results, *written])
         return results
 
     def _draw(self) -> Sequence[int]:

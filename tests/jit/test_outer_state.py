@@ -524,3 +524,36 @@ def test_unknown_compilers_are_refused() -> None:
     with pytest.raises(TypeError, match="BuildStrategy"):
         jit.to_static(lambda x: x, build_strategy=3)
     jit.to_static(lambda x: x, build_strategy=paddle.static.BuildStrategy(), backend=None)
+
+
+@pytest.mark.parametrize("specs", [None, [paddle.static.InputSpec([None, 3])]])
+def test_steps_of_two_sizes(specs) -> None:
+    losses = []
+    for captured in (False, True):
+        _, _, step = trainer()
+        if captured:
+            step = jit.to_static(step, input_spec=specs, full_graph=True)
+        paddle.seed(11)
+        sizes = [5, 5, 5, 2, 5, 5, 2, 2, 2, 5]
+        losses.append([float(step(tensor(n, 3, seed=i))) for i, n in enumerate(sizes)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3, atol=1e-6)
+
+
+def test_ready_steps_hold_no_contents() -> None:
+    """What a step keeps for its next call does not keep others from updating in place."""
+    model, _, step = trainer()
+    static = jit.to_static(step, full_graph=True)
+    for _ in range(3):
+        static(tensor(5, 3))
+    float(static(tensor(5, 3)))
+    weight = model[0].weight
+    held = weight._value
+    (entry,) = static._entries.values()
+    assert entry.ready is not None
+    assert not any(value is held for value in vars(entry.ready).values())
+    assert not any(
+        item is held
+        for value in vars(entry.ready).values()
+        if isinstance(value, list | tuple)
+        for item in value
+    )
