@@ -201,14 +201,16 @@ def call(function: Any) -> Any:
     """What to call in place of `function` in a rewritten function."""
     kind = function.__class__
     if kind is types.FunctionType:
-        return convert(function)
+        new = convert(function)
+        return impure.replaced(function) if new is function else new
     if kind is types.MethodType:
         inner = function.__func__
-        impure.check(function)
         if inner.__class__ is not types.FunctionType:
-            return function
+            return impure.replaced(function)
         new = convert(inner)
-        return function if new is inner else types.MethodType(new, function.__self__)
+        if new is inner:
+            return impure.replaced(function)
+        return types.MethodType(new, function.__self__)
     if kind is type or kind is types.BuiltinFunctionType:
         return sources.BUILTINS.get(function) or impure.replaced(function)
     if kind is functools.partial:
@@ -218,8 +220,7 @@ def call(function: Any) -> Any:
     plain: Any = next((c.__dict__["__call__"] for c in kind.__mro__ if "__call__" in c.__dict__), 0)
     if plain.__class__ is types.FunctionType and is_users(plain):
         return types.MethodType(convert(plain), function)
-    impure.check(function)
-    return function
+    return impure.replaced(function)
 
 
 def _layer_call(layer: Any) -> Callable[..., Any]:

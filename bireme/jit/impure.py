@@ -1,12 +1,14 @@
 """Python's functions that give something else in every call, or do more than give something.
 
-A graph would keep what they gave while it was captured. Printing is put off until a call's
-tensors are there; the others make a function run eagerly.
+A graph would keep what they gave while it was captured. Printing and logging are put off until a
+call's tensors are there; the others make a function run eagerly.
 """
 
 from __future__ import annotations
 
 import builtins
+import io
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +19,8 @@ from bireme.core.errors import CaptureError, user_line
 from bireme.jit.watch import current
 
 _MODULES = frozenset(("time", "secrets", "uuid", "random"))
-_SOURCES = (random.Random, np.random.RandomState, np.random.Generator)
+_SOURCES = (random.Random, np.random.RandomState, np.random.Generator, io.IOBase)
+_LOG = frozenset(("debug", "info", "warning", "error", "critical", "log"))
 _CLOCKS = frozenset(("now", "today", "utcnow"))
 _BUILTINS = (builtins.input, builtins.open)
 
@@ -41,14 +44,21 @@ def check(function: Any) -> None:
 
 
 def replaced(function: Any) -> Any:
-    """What to call in place of a builtin function."""
-    watch = current()
-    if watch is None:
+    """What to call in place of a function that is not the user's."""
+    if current() is None:
         return function
-    if function is print:
-        return _later(print)
+    if function is print or _logs(function):
+        return _later(function)
     check(function)
     return function
+
+
+def _logs(function: Any) -> bool:
+    name = getattr(function, "__name__", None)
+    owner = getattr(function, "__self__", logging)
+    return name in _LOG and (
+        isinstance(owner, logging.Logger) or getattr(logging, name, None) is function
+    )
 
 
 def _later(function: Callable[..., Any]) -> Callable[..., None]:

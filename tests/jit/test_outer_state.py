@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import random
 import types
 import warnings
@@ -337,6 +339,20 @@ def test_prints_in_every_call(capsys) -> None:
         assert capsys.readouterr().out == expected
 
 
+def test_logs_in_every_call(caplog) -> None:
+    logger = logging.getLogger("test_outer_state")
+
+    def function(x):
+        logger.warning("the sum is %s", x.sum())
+        return x
+
+    static = jit.to_static(function, full_graph=True)
+    for n in range(1, 4):
+        static(X)
+        assert len(caplog.records) == n
+        assert f"{X.numpy().sum():.4f}"[:5] in caplog.text
+
+
 def counter():
     o = types.SimpleNamespace(n=0)
 
@@ -394,6 +410,16 @@ def growing_set():
     return function, lambda: sorted(seen)
 
 
+def stream():
+    written = io.StringIO()
+
+    def function(x):
+        written.write("called ")
+        return x
+
+    return function, written.getvalue
+
+
 def shrinking_list():
     items = [1.0, 2.0, 3.0, 4.0]
     return (lambda x: x * items.pop()), lambda: items
@@ -413,7 +439,7 @@ def growing_and_read():
     "make",
     [
         counter, global_counter, random_numbers, numpy_random_numbers, iterator, generator,
-        growing_set, shrinking_list, growing_and_read,
+        growing_set, stream, shrinking_list, growing_and_read,
     ],
 )  # fmt: skip
 def test_what_a_graph_cannot_repeat_runs_eagerly(make) -> None:
