@@ -129,6 +129,8 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
 
 
 def _contains(self: Tensor, value: Any) -> bool:
+    if isinstance(value, str):
+        raise TypeMismatch(f"a tensor holds numbers, not strings. Received: {value!r}")
     return bool(np.asarray((self == value)._array()).any())
 
 

@@ -32,7 +32,7 @@ class Net(nn.Layer):
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2D(1, 6, 3, padding=1),
+            nn.Conv2D(1, 6, 3, padding=1, bias_attr=False),
             nn.BatchNorm2D(6),
             nn.ReLU(),
             nn.MaxPool2D(2, 2),
