@@ -16,6 +16,7 @@ from bireme.core.errors import InvalidArgument
 from bireme.io import dataloader
 from bireme.profiler import events
 from bireme.profiler.events import Span, write_chrome_trace
+from bireme.profiler.flops import flops_of
 from bireme.profiler.memory import memory_figures
 from bireme.profiler.protobuf import write_protobuf
 from bireme.profiler.tables import compile_report, shown_bytes, table
@@ -99,7 +100,9 @@ class Profiler:
     Call `step()` at the end of each training step. A step's time is the time from one call to
     the next: operations run when their results are needed, so single lines are not timed.
     `scheduler` is a range of steps `(first, end)` or a function such as `make_scheduler` makes;
-    `on_trace_ready(profiler)` is called after each recording.
+    `on_trace_ready(profiler)` is called after each recording. With `with_flops` the table of ops
+    says how many floating-point operations they were. `custom_device_types` chooses among
+    CustomDevice targets whose memory is shown.
     """
 
     def __init__(
@@ -111,12 +114,22 @@ class Profiler:
         record_shapes: bool = False,
         profile_memory: bool = False,
         timer_only: bool = False,
+        emit_nvtx: bool = False,
+        custom_device_types: Sequence[str] = (),
+        with_flops: bool = False,
     ):
+        if emit_nvtx:
+            raise InvalidArgument(
+                "[Profiler] emit_nvtx: XLA marks its own ranges for NVIDIA's tools; run under nsys"
+            )
         self.targets = list(ProfilerTarget) if targets is None else list(targets)
         self.on_trace_ready = on_trace_ready
         self.record_shapes = record_shapes
         self.profile_memory = profile_memory
         self.timer_only = timer_only
+        self.custom_device_types = list(custom_device_types)
+        self.with_flops = with_flops
+        self.calls: Counter[Any] = Counter()
         self.step_number = 0
         self.first_step = 0
         self.state = ProfilerState.CLOSED
@@ -170,7 +183,7 @@ class Profiler:
         if state in _RECORDING:
             self.first_step = self.step_number
             self.spans, self.steps, self.samples, self._read = [], [], [], []
-            self.ops, self.kernels = Counter(), Counter()
+            self.ops, self.kernels, self.calls = Counter(), Counter(), Counter()
             if not self.timer_only:
                 events.recording.append(self)
                 checks.counters.append(self._count)
@@ -188,6 +201,8 @@ class Profiler:
         for call in calls:
             shapes = (call.describe_inputs(),) if self.record_shapes else ()
             self.ops[call.op.shown, *shapes] += 1
+            if self.with_flops:
+                self.calls[call] += 1
 
     def __enter__(self) -> Profiler:
         self.start()
@@ -265,9 +280,7 @@ class Profiler:
         if self.spans and SummaryView.UDFView in wanted:
             parts += self._span_tables(scale, time_unit, sorted_by, thread_sep)
         if self.ops and op_detail and SummaryView.OperatorView in wanted:
-            head = ("op", "inputs", "calls") if self.record_shapes else ("op", "calls")
-            rows = [[*key, count] for key, count in self.ops.most_common()]
-            parts.append(table("Ops that ran", head, rows))
+            parts.append(self._op_table())
         if SummaryView.KernelView in wanted:
             if self.kernels:
                 rows = [[*key, count] for key, count in self.kernels.most_common()]
@@ -276,6 +289,19 @@ class Profiler:
         if self.profile_memory and SummaryView.MemoryView in wanted:
             parts.append(self._memory_table())
         return "\n\n".join(parts)
+
+    def _op_table(self) -> str:
+        head = ("op", "inputs", "calls") if self.record_shapes else ("op", "calls")
+        rows = [[*key, count] for key, count in self.ops.most_common()]
+        if not self.with_flops:
+            return table("Ops that ran", head, rows)
+        flops: Counter[tuple[str, ...]] = Counter()
+        for call, count in self.calls.items():
+            shapes = (call.describe_inputs(),) if self.record_shapes else ()
+            flops[call.op.shown, *shapes] += count * flops_of(call)
+        for row in rows:
+            row.append(flops[tuple(row[:-1])])
+        return table("Ops that ran", (*head, "FLOPs"), rows)
 
     def _step_table(self, scale: float, unit: str) -> str:
         seconds = [s.seconds for s in self.steps]
@@ -302,12 +328,19 @@ class Profiler:
             for thread in threads
         ]
 
+    def _shows(self, device: str | None, wanted: set[str]) -> bool:
+        """Whether the memory of this kind of device (None: of the process) was asked for."""
+        if device is None or device in wanted:
+            return True
+        kinds = self.custom_device_types
+        return "custom_device" in wanted and (not kinds or device in kinds)
+
     def _memory_table(self) -> str:
         wanted = {t.name.lower() for t in self.targets}
         rows = [
             [name, shown_bytes(n)]
             for name, n in memory_figures().items()
-            if ":" not in name or name.partition(":")[0] in wanted or "custom_device" in wanted
+            if self._shows(name.partition(":")[0] if ":" in name else None, wanted)
         ]
         return table("Memory", ("what", "bytes"), rows)
 

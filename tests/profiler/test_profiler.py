@@ -155,3 +155,34 @@ def test_views_of_a_summary(capsys):
     assert any("float32[2, 3]" in line for line in prof.report().splitlines() if "multiply" in line)
     with pytest.raises(ValueError, match="no table for DeviceView"):
         prof.summary(views=[SummaryView.DeviceView])
+
+
+def test_floating_point_operations():
+    layer, x = bireme.nn.Linear(8, 16), bireme.ones([4, 8])
+    with Profiler(with_flops=True) as prof:
+        for _ in range(2):
+            layer(x).numpy()
+            prof.step()
+    (row,) = [line.split() for line in prof.report().splitlines() if "linear " in line]
+    assert row == ["linear", "2", str(2 * (2 * 4 * 8 * 16 + 4 * 16))]
+    with Profiler() as plain:
+        layer(x).numpy()
+        plain.step()
+    assert "FLOPs" not in plain.report()
+
+
+def test_chosen_devices(monkeypatch):
+    figures = {"arrays": 1, "gpu:0": 2, "npu:0": 3, "mlu:0": 4}
+    monkeypatch.setattr("bireme.profiler.profiler.memory_figures", lambda: figures)
+
+    def shown(**options) -> set[str]:
+        with Profiler(profile_memory=True, **options) as prof:
+            prof.step()
+        return {name for name in figures if f"\n{name} " in prof.report()}
+
+    assert shown() == set(figures)
+    assert shown(targets=[ProfilerTarget.GPU]) == {"arrays", "gpu:0"}
+    chosen = shown(targets=[ProfilerTarget.CUSTOM_DEVICE], custom_device_types=["npu"])
+    assert chosen == {"arrays", "npu:0"}
+    with pytest.raises(BiremeError, match="nsys"):
+        Profiler(emit_nvtx=True)
