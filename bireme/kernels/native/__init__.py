@@ -47,7 +47,6 @@ HANDLERS = (
     "bireme_gru_backward",
     "bireme_simple_rnn_forward",
     "bireme_simple_rnn_backward",
-    "bireme_bfloat16_weight_grads",
 )
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-w")
 
@@ -139,12 +138,6 @@ def _register(library: Any) -> Any:
 
 def available() -> bool:
     return load() is not None
-
-
-def has_bfloat16() -> bool:
-    """Whether the kernels were built for a CPU that multiplies bfloat16 numbers."""
-    library = load()
-    return library is not None and bool(library.bireme_has_bfloat16())
 
 
 def vector_shape() -> tuple[int, int]:
