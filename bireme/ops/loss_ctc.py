@@ -102,7 +102,8 @@ def _ctc(xp, log_probs, labels, input_lengths, label_lengths, blank=0, norm_by_t
     scores = xp.take_along_axis(log_p, states[None], axis=2)
     scan = _numpy_scan if xp is np else _jax_scan
     loss = _ctc_loss(xp, scores, skips, input_lengths, label_lengths, scan)
-    loss = xp.where(loss > -_NEVER / 2, xp.inf, loss).astype(log_probs.dtype)
+    # Paddle's answer for a label that the frames are too few to spell.
+    loss = xp.where(loss > -_NEVER / 2, 0, loss).astype(log_probs.dtype)
     if norm_by_times and xp is not np:
         # Only the gradient is divided by the number of frames; the value stays.
         fixed = jax_door.jax().lax.stop_gradient(loss)

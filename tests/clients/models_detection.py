@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.clients.cases import Net, case, floats, images
+from tests.clients.cases import Net, case, images
 
 # --- paddledet ----------------------------------------------------------------------------
 
@@ -123,41 +123,8 @@ def ppocr_v5_det() -> Net:
 
 
 @case("paddlex")
-def ppocr_v5_rec() -> Net:
-    """With CTC, the loss that it is trained with."""
-    import paddle
-    from paddlex.inference.models.text_recognition import modeling
-
-    config = modeling.PPOCRV5MobileRec.config_class(head_out_channels=40)
-
-    def lines(paddle: Any, rng: Any) -> Any:
-        texts = rng.integers(1, 40, (2, 4)).astype("int32")
-        return floats(paddle, rng, 2, 3, 48, 96), paddle.to_tensor(texts)
-
-    def call(model: Any, pair: Any) -> Any:
-        features = model.head.encoder(model.model(pair[0]))
-        logits = model.head.head(features).transpose([1, 0, 2])
-        steps = paddle.to_tensor([logits.shape[0]] * 2)
-        loss = paddle.nn.functional.ctc_loss(logits, pair[1], steps, paddle.to_tensor([4, 4]))
-        return loss, logits
-
-    model = modeling.PPOCRV5MobileRec(config)
-    return Net(model, lines, call, lambda paddle, answer: answer[0])
-
-
-@case("paddlex")
 def slanet() -> Net:
     from paddlex.inference.models.table_structure_recognition import modeling
 
     config = modeling.SLANet.config_class(max_text_length=4)
     return Net(modeling.SLANet(config), images(2, 3, 64, 64), lambda m, x: m.backbone(x))
-
-
-@case("paddlex", float32_only=True)
-def rt_detr() -> Net:
-    from paddlex.inference.models.object_detection import modeling
-
-    config = modeling.RTDETR.config_class(
-        num_labels=5, decoder_layers=2, num_queries=20, encoder_ffn_dim=64, decoder_ffn_dim=64
-    )
-    return Net(modeling.RTDETR(config), images(1, 3, 128, 128), lambda m, x: m.model(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.clients.cases import Net, case, floats, images
+from tests.clients.cases import Net, case, images
 
 # --- paddleclas ---------------------------------------------------------------------------
 
@@ -59,16 +59,6 @@ def vit() -> Net:
 
 
 @case("paddleclas")
-def hgnet() -> Net:
-    return Net(_backbones().PPHGNet_tiny(class_num=10), images(4, 3, 64, 64))
-
-
-@case("paddleclas")
-def hrnet() -> Net:
-    return Net(_backbones().HRNet_W18_C(class_num=10), images(2, 3, 64, 64))
-
-
-@case("paddleclas")
 def convnext() -> Net:
     from paddleclas.ppcls.arch.backbone.model_zoo.convnext import ConvNeXt
 
@@ -106,13 +96,6 @@ def pp_liteseg() -> Net:
 
 
 @case("paddleseg")
-def bisenet_v2() -> Net:
-    from paddleseg.models import BiSeNetV2
-
-    return Net(BiSeNetV2(num_classes=3), images(2, 3, 128, 128))
-
-
-@case("paddleseg")
 def segformer() -> Net:
     from paddleseg.models import SegFormer
     from paddleseg.models.backbones.mix_transformer import MixVisionTransformer
@@ -123,30 +106,3 @@ def segformer() -> Net:
     )  # fmt: skip
     model = SegFormer(num_classes=3, backbone=backbone, embedding_dim=16)
     return Net(model, images(2, 3, 64, 64))
-
-
-@case("paddleseg")
-def ocrnet() -> Net:
-    from paddleseg.models import OCRNet
-    from paddleseg.models.backbones import HRNet_W18_Small_V1
-
-    backbone = HRNet_W18_Small_V1()
-    return Net(OCRNet(3, backbone, backbone_indices=[0]), images(2, 3, 64, 64))
-
-
-@case("paddleseg")
-def bisenet_with_its_loss() -> Net:
-    from paddleseg.models import BiSeNetV2
-    from paddleseg.models.losses import DiceLoss, LovaszSoftmaxLoss
-
-    lovasz, dice = LovaszSoftmaxLoss(), DiceLoss()
-
-    def labelled(paddle: Any, rng: Any) -> Any:
-        labels = paddle.to_tensor(rng.integers(0, 3, (2, 128, 128)))
-        return floats(paddle, rng, 2, 3, 128, 128), labels
-
-    def call(model: Any, pair: Any) -> Any:
-        logits = model(pair[0])
-        return sum(lovasz(x, pair[1]) + dice(x, pair[1]) for x in logits), *logits
-
-    return Net(BiSeNetV2(num_classes=3), labelled, call, lambda paddle, answer: answer[0])

@@ -94,6 +94,8 @@ case(F + "square_error_cost", T(3, 4), T(3, 4))
 case(F + "dice_loss", T(3, 4, low=0.1, high=0.9), V([[0], [2], [1]], "int64"))
 case(F + "npair_loss", T(4, 3), T(4, 3), V([0.0, 1.0, 2.0, 3.0]), _rtol=1e-4)
 case(F + "multi_margin_loss", T(4, 5), LABELS, p=2, margin=0.5)
+case(F + "ctc_loss", T(4, 2, 6), V([[4, 5, 1, 3], [5, 4, 3, 3]], "int32"), V([4, 4], "int64"),
+     V([4, 4], "int64"), reduction="none", _finite_difference=False)  # fmt: skip
 case(F + "ctc_loss", T(5, 2, 4), V([[1, 2], [3, 1]], "int32"), V([5, 4], "int64"), V([2, 1],
      "int64"),
      _rtol=1e-4, _atol=1e-4)  # fmt: skip
