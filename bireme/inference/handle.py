@@ -63,6 +63,9 @@ class Tensor:
         self._set(_copied(data))
         self._own = self._array
 
+    def _forget(self) -> None:
+        self._array = self._own = None
+
     def share_external_data(self, data: Any) -> None:
         """Set the input from a paddle.Tensor or an array without a copy where that is possible."""
         if isinstance(data, bireme.Tensor):

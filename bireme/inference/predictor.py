@@ -141,7 +141,7 @@ class Predictor:
             return None
         if self._shared.options._memory_optim:
             for handle in self._inputs.values():
-                handle._array = None
+                handle._forget()
         return [bireme.to_tensor(a) for a in results]
 
     def _arrays(self) -> list[np.ndarray]:
@@ -181,7 +181,7 @@ class Predictor:
     def clear_intermediate_tensor(self) -> None:
         """Forget the inputs and results that the handles hold."""
         for handle in (*self._inputs.values(), *self._outputs.values()):
-            handle._array = None
+            handle._forget()
 
     def try_shrink_memory(self) -> int:
         """Drop compiled programs and give free memory back; they are compiled again when needed.
