@@ -27,7 +27,6 @@ from tests.clients.packages import CLIENTS
 ROOT = Path(__file__).parents[2]
 # Both distances are the largest of thousands of rounding errors, in different orders of addition.
 ALIKE = 3.0
-ROUNDING = 1e-6
 
 Values = dict[str, np.ndarray]
 
@@ -105,4 +104,4 @@ def test_client_model(name: str, tmp_path: Path) -> None:
     shown = ", ".join(f"{k} {mine[k]:.1e} ({v:.1e})" for k, v in theirs.items())
     print(f"{report}float32 (Paddle's): {shown}")
     for kind, off in theirs.items():
-        assert mine[kind] < ALIKE * off + ROUNDING, kind
+        assert mine[kind] < ALIKE * off + case.rounding, kind
