@@ -26,8 +26,8 @@ class DirectProgram:
     """`function`, which takes a list of tensors of these `types`, compiled at once.
 
     The arguments numbered `donated` are overwritten by results of their types. Tensors from
-    outside (weights) are read when `bind` is called. `passes`, which must keep the inputs, are
-    run first.
+    outside (weights) are read when `bind` is called. `rewrite`, which must keep the inputs,
+    is applied before compilation.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class DirectProgram:
         types: Sequence[Aval],
         donated: Sequence[int],
         label: str,
-        passes: Sequence[str] = (),
+        rewrite: Callable[[Graph], Graph] | None = None,
     ):
         captured = capture(function, types, label=label, tape=False, amp=state.trace.amp)
         graph = captured.graph
@@ -51,10 +51,8 @@ class DirectProgram:
                 "which one program cannot do; make them arguments and results"
             )
         graph.outputs = graph.outputs[: len(captured.tracked)]
-        if passes:
-            from bireme import passes as every
-
-            graph = every.run(graph, passes)
+        if rewrite is not None:
+            graph = rewrite(graph)
         given = captured.op.given
         self.outer = captured.outer
         self.order = given[: len(types)], given[len(types) :]

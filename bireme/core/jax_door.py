@@ -47,6 +47,18 @@ def jax() -> Any:
     return _jax
 
 
+def pallas() -> Any:
+    """The module in which kernels for accelerators are written."""
+    jax()
+    return importlib.import_module("jax.experimental.pallas")
+
+
+def pallas_options(warps: int) -> dict[str, Any]:
+    """Options of `pallas_call` for a GPU."""
+    triton = importlib.import_module("jax.experimental.pallas.triton")
+    return {"compiler_params": triton.CompilerParams(num_warps=warps)}
+
+
 @contextmanager
 def _users_numbers_untouched() -> Iterator[None]:
     """Importing JAX draws from NumPy's global generator (its cluster detection does).

@@ -96,9 +96,7 @@ def multiply(
     (the array is of the rows before that). Without anything to add up, it is None.
     """
     jax = jax_door.jax()
-    jnp = jax.numpy
-    from jax.experimental import pallas as pl
-
+    jnp, pl = jax.numpy, jax_door.pallas()
     count, inner = rows.shape
     f32 = jnp.float32
     pieces = inner // tile.rows
@@ -198,7 +196,7 @@ def multiply(
             out_shape=out_shapes,
             interpret=interpret,
             name="decode_product",
-            **_options(tile.warps, interpret),
+            **({} if interpret else jax_door.pallas_options(tile.warps)),
         )(*arguments)
     )
     parts = made.pop(0)
@@ -228,9 +226,7 @@ def attend(
     groups, size]. Returns the attention and the cache, which is written in place.
     """
     jax = jax_door.jax()
-    jnp = jax.numpy
-    from jax.experimental import pallas as pl
-
+    jnp, pl = jax.numpy, jax_door.pallas()
     batch, heads, size = query.shape
     length, groups = keys.shape[1:3]
     share = heads // groups
@@ -281,14 +277,6 @@ def attend(
         input_output_aliases={3: 1, 4: 2},
         interpret=interpret,
         name="decode_attention",
-        **_options(8, interpret),
+        **({} if interpret else jax_door.pallas_options(8)),
     )(query, key, value, keys, values, place)  # fmt: skip
     return made[0], made[1], made[2]
-
-
-def _options(warps: int, interpret: bool) -> dict[str, Any]:
-    if interpret:
-        return {}
-    from jax.experimental.pallas import triton
-
-    return {"compiler_params": triton.CompilerParams(num_warps=warps)}

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "autograd": {"core", "ops"},
     "passes": {"core", "backends"},
     "regularizer": {"core", "ops"},
-    "nn": {"core", "ops", "autograd", "regularizer"},
+    "nn": {"core", "ops", "autograd", "passes", "regularizer"},
     "static": {
         "amp",
         "autograd",

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 import bireme as paddle
+from bireme import passes
 from bireme.core import dtype as dt
 from bireme.core import place, random, trace
 from bireme.core.aval import Aval, aval
 from bireme.core.direct import DirectProgram
 from bireme.core.errors import InvalidArgument
+from bireme.core.graph import Graph
 from bireme.core.tensor import Tensor
 from bireme.nn.generation.cache import KVCache
 from bireme.nn.generation.ops import cache_write
@@ -145,9 +147,13 @@ def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> DirectPro
     # The cache and the tokens so far are updated in place. What Python may still look at is not.
     donated = (_TOKENS_AT, *range(_HEAD, len(state)))
     types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS]
-    # Where a kernel reads all weights of one input at once (kernels/gpu_decode.py):
-    passes = ("merge_products",) if place.default_place().device().platform == "gpu" else ()
-    return DirectProgram(step, types, donated, "generate", passes)
+    # For kernels that read all weights of one input at once (kernels/gpu_decode.py).
+    on_gpu = place.default_place().device().platform == "gpu"
+    return DirectProgram(step, types, donated, "generate", _merged if on_gpu else None)
+
+
+def _merged(graph: Graph) -> Graph:
+    return passes.run(graph, ["merge_products"])
 
 
 def _logits(model: Any, ids: Tensor, cache: KVCache) -> Tensor:
