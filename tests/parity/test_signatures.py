@@ -26,7 +26,8 @@ ENTRY = re.compile(r"^- (signature of )?((?:`[\w.]+`,? ?)+): \S")
 COMPLETE = (
     "paddle", "amp", "amp.debugging", "autograd", "device", "device.cuda", "device.custom_device",
     "distributed", "distributed.fleet", "distributed.fleet.utils", "distributed.passes",
-    "distributed.rpc", "distributed.sharding", "fft", "incubate", "incubate.autotune", "incubate.nn", "incubate.nn.functional", "inference",
+    "distributed.rpc", "distributed.sharding", "fft", "incubate",
+    "incubate.autotune", "incubate.nn", "incubate.nn.functional", "inference",
     "io", "jit", "linalg", "metric", "nn", "nn.functional", "nn.initializer", "nn.utils",
     "optimizer", "optimizer.lr", "profiler", "regularizer", "signal", "static", "static.nn",
     "utils", "utils.dlpack", "utils.unique_name",
