@@ -91,7 +91,8 @@ def ints(function: str, what: str, value: Any, n: int) -> tuple[int, ...]:
 def reduce_loss(xp: Any, loss: Any, reduction: str) -> Any:
     """The mean or sum; integers have integer means."""
     if reduction == "mean":
-        mean = xp.mean(loss)
+        # NumPy's mean warns of having nothing to average.
+        mean = np.asarray(np.nan) if xp is np and loss.size == 0 else xp.mean(loss)
         return mean.astype(loss.dtype) if loss.dtype.kind in "iu" else mean
     if reduction == "sum":
         return xp.sum(loss)

@@ -150,6 +150,9 @@ def _mean_vjp(xp: Any, grad: Any, types: Any, axis: Any, keepdim: bool) -> tuple
 @op(name="mean", vjp=_mean_vjp, infer=_reduced, amp="black")
 def _mean(xp, x, axis=None, keepdim=False):
     """The mean over `axis`, in x's own type."""
+    if xp is np:  # whose mean warns of having nothing to average
+        total = np.sum(_wide(x), axis=resolve(x.ndim, axis), keepdims=keepdim)
+        return (total / count(xp, x.shape, axis)).astype(x.dtype)
     mean = xp.mean(_wide(x), axis=resolve(x.ndim, axis), keepdims=keepdim)
     return mean.astype(x.dtype)
 

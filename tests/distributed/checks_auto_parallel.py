@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import numpy as np
+import pytest
 from small_model import (
     MESH,
     adamw,
@@ -22,6 +26,7 @@ import bireme as paddle
 from bireme import distributed as dist
 from bireme import nn
 from bireme.core import stats
+from bireme.core.errors import InvalidArgument
 from bireme.distributed.auto_parallel import parallelize_model, parallelize_optimizer
 
 S, R, P = dist.Shard, dist.Replicate, dist.Partial
@@ -421,6 +426,28 @@ def _group_sharded(level):
     )
     same(train(wrapped, optimizer, lambda x: x))
     return model
+
+
+def check_made_by_a_function() -> None:
+    mesh = dist.ProcessMesh(np.arange(8), ["x"])
+    made = dist.dtensor_from_fn(paddle.ones, mesh, [S(0)], [16, 2])
+    assert made.placements == [S(0)]
+    np.testing.assert_array_equal(dist.unshard_dtensor(made).numpy(), np.ones((16, 2)))
+
+
+def check_a_sharded_model_is_saved_whole() -> None:
+    dist.set_mesh(dist.ProcessMesh(np.arange(8), ["sharding"]))
+    model = make()
+    wrapped, optimizer, _ = dist.sharding.group_sharded_parallel(model, adamw(model), "os")
+    with tempfile.TemporaryDirectory() as folder:
+        dist.sharding.save_group_sharded_model(wrapped, folder, optimizer)
+        loaded = paddle.load(os.path.join(folder, "model.pdmodel"))
+        assert os.path.exists(os.path.join(folder, "model.pdopt"))
+    for name, weight in model.state_dict().items():
+        np.testing.assert_array_equal(loaded[name].numpy(), weight.numpy())
+    with pytest.raises(InvalidArgument, match="group_sharded_parallel returned"):
+        dist.sharding.save_group_sharded_model(model, "nowhere")
+    dist.set_mesh(MESH)
 
 
 def slow_sharded_group() -> None:

@@ -98,7 +98,7 @@ def check_degrees_must_fit() -> None:
         with pytest.raises(InvalidArgument, match=words):
             _init(**degrees)
     _init(pp_degree=2)
-    with pytest.raises(InvalidArgument, match="pipelines"):
+    with pytest.raises(InvalidArgument, match="PipelineLayer"):
         fleet.distributed_model(make())
     _init(mp_degree=2)
     assert fleet.get_hybrid_communicate_group().get_data_parallel_world_size() == 4

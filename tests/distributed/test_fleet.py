@@ -235,3 +235,19 @@ def test_recompute_sequential() -> None:
     x.clear_grad()
     recompute_hybrid({"mp_group": object()}, layers, x).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), grad, rtol=1e-5)
+
+
+def test_utilities_of_one_worker() -> None:
+    util = fleet.UtilBase()
+    with pytest.raises(InvalidArgument, match=r"fleet\.init"):
+        util.all_gather(1)
+    util._set_role_maker(fleet.PaddleCloudRoleMaker(is_collective=True))
+    np.testing.assert_array_equal(util.all_reduce(np.array([1, 2]), "max"), [1, 2])
+    assert util.all_gather("x") == ["x"]
+    assert util.get_file_shard(["a", "b"]) == ["a", "b"]
+    with pytest.raises(InvalidArgument, match="sum, max or min"):
+        util.all_reduce(np.ones(2), "mean")
+
+
+def test_there_are_parts_for_distributed_work() -> None:
+    assert bireme.distributed.is_available() is True

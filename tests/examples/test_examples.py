@@ -89,7 +89,7 @@ def test_pages_run(page, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", *[f"docs/{p.name}" for p in (ROOT / "docs").glob("*")]]
+PAGES = ["README.md", "CONTRIBUTING.md", *[f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")]]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -28,6 +28,7 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "random_transform": RANDOM,
     "randperm": RANDOM,
     "rrelu": RANDOM,
+    "top_p_sampling": RANDOM,
     "uniform": RANDOM,
     "_angular_margin": GPU_ONLY,
     "_flat_labels": GPU_ONLY,

@@ -25,11 +25,14 @@ ELSEWHERE: dict[str, str] = {
     "audio": "audio.*",
     "autograd": "autograd.* seed",
     "convert": "onnx.export incubate.inference",
-    "core": "set_printoptions CPUPlace CUDAPlace seed Tensor.name Tensor.place",
+    "core": (
+        "set_printoptions CPUPlace CUDAPlace seed Tensor.name Tensor.place Tensor.num_shard "
+        "Tensor.get_selected_rows Tensor.reconstruct_from_"
+    ),
     "device": "device.*",
     "distributed": (
-        "static.default_main_program static.nn.sparse_embedding DataParallel Tensor.process_mesh "
-        "Tensor.placements"
+        "distributed.* static.default_main_program static.nn.sparse_embedding DataParallel "
+        "Tensor.process_mesh Tensor.placements"
     ),
     "distribution": "distribution.*",
     "geometric": "geometric.* incubate.graph_khop_sampler incubate.graph_sample_neighbors",
@@ -92,6 +95,13 @@ REASONS: dict[str, str] = {
     "static.nn.conv3d* static.nn.spectral_norm": (
         "nn.functional's with parameters made for them, as those that tests/static calls"
     ),
+    "distributed.DistModel distributed.fleet.HybridCommunicateGroup": (
+        "what distributed.to_static and fleet.get_hybrid_communicate_group return"
+    ),
+    "distributed.Placement distributed.ShardedWeight distributed.ShardedStateDict": (
+        "a base class, and what Layer.sharded_state_dict holds"
+    ),
+    "distributed.passes.PassContext": "what a PassManager returns: tests/distributed",
     "nn.Module": "another name of nn.Layer",
     "nn.FeatureAlphaDropout": "random: nn.functional.feature_alpha_dropout is in tests/ops",
     "static.BuildStrategy static.nn.row_conv": "switches without effect; tests/static calls fc",

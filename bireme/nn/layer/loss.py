@@ -119,6 +119,8 @@ class SmoothL1Loss(Layer):
 class PoissonNLLLoss(Layer):
     """Negative log likelihood of counts."""
 
+    full: Any  # as in Paddle, a setting that hides Layer.full
+
     def __init__(
         self,
         log_input: bool = True,
@@ -147,6 +149,8 @@ class PoissonNLLLoss(Layer):
 
 class GaussianNLLLoss(Layer):
     """Negative log likelihood of a normal distribution."""
+
+    full: Any  # as in Paddle, a setting that hides Layer.full
 
     def __init__(
         self,
