@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ HANDLERS = (
     "bireme_simple_rnn_forward",
     "bireme_simple_rnn_backward",
 )
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-w")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
 
 _here = Path(__file__).parent
 _lock = threading.Lock()
@@ -84,21 +85,25 @@ def library_path() -> Path:
 
 
 def build(path: Path) -> None:
-    """Compile the sources into `path`, atomically."""
-    jax = jax_door.jax()
+    """Compile the sources into `path`, atomically; several at once, as there are cores."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".so")
-    os.close(handle)
-    try:
-        command = [
-            str(compiler()), *_FLAGS, f"-I{jax.ffi.include_dir()}",
-            *map(str, sorted(_here.glob("*.cc"))), "-o", temporary,
-        ]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    include = f"-I{jax_door.jax().ffi.include_dir()}"
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+
+        def run(*arguments: str) -> None:
+            command = [str(compiler()), *_FLAGS, *arguments]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+
+        def compiled(source: Path) -> str:
+            made = str(Path(folder) / f"{source.stem}.o")
+            run(include, "-c", str(source), "-o", made)
+            return made
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compiled, sorted(_here.glob("*.cc"))))
+        library = Path(folder) / path.name
+        run("-shared", *objects, "-o", str(library))
+        os.replace(library, path)
 
 
 def load() -> ctypes.CDLL | None:
