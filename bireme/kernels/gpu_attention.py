@@ -6,7 +6,6 @@ forward leaves it there, otherwise it is computed again.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,17 +15,9 @@ from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel, leave, left
 from bireme.core.op import Call
+from bireme.kernels.nvidia import available
 
 _WIDEST = 128  # per head, forward and backward
-
-
-@functools.cache
-def _available() -> bool:
-    """An NVIDIA GPU of the Ampere generation or later."""
-    device = next((d for d in jax_door.jax().devices() if d.platform == "gpu"), None)
-    if device is None or "cuda" not in str(getattr(device.client, "platform_version", "")).lower():
-        return False
-    return float(getattr(device, "compute_capability", "0")) >= 8.0
 
 
 def _kind(call: Call) -> dt.DType | None:
@@ -69,7 +60,7 @@ def _function(call: Call, scale: Any) -> Callable[..., Any]:
     return attend
 
 
-@kernel("attention", name="cudnn_attention", platform="gpu", accepts=_accepts, ready=_available)
+@kernel("attention", name="cudnn_attention", platform="gpu", accepts=_accepts, ready=available)
 def _attention(call: Call, query: Any, key: Any, value: Any, mask: Any, scale: Any, *drop: Any):
     inputs = (query, key, value)
     out, pull = jax_door.jax().vjp(_function(call, scale), *inputs)
@@ -82,7 +73,7 @@ def _attention(call: Call, query: Any, key: Any, value: Any, mask: Any, scale: A
     name="cudnn_attention",
     platform="gpu",
     accepts=lambda call: _accepts(call.attrs["forward"]) and max(call.attrs["needs"]) < 3,
-    ready=_available,
+    ready=available,
 )
 def _attention_grad(call: Call, grad: Any, *saved: Any) -> Any:
     jax = jax_door.jax()

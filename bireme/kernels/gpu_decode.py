@@ -7,7 +7,6 @@ the array itself.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from bireme.core.aval import Aval
 from bireme.core.kernels import kernel, know, known_as
 from bireme.core.op import Call
 from bireme.kernels import pallas_decode
+from bireme.kernels.nvidia import available
 from bireme.kernels.pallas_decode import Product, Rows
 
 NAME = "decode"
@@ -32,13 +32,6 @@ class Normed:
     x: Any
     weight: Any
     epsilon: float
-
-
-@functools.cache
-def available() -> bool:
-    """An NVIDIA GPU that Pallas' Triton kernels run on."""
-    device = next((d for d in jax_door.jax().devices() if d.platform == "gpu"), None)
-    return device is not None and float(getattr(device, "compute_capability", "0")) >= 8.0
 
 
 def interpret() -> bool:

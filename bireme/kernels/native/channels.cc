@@ -132,18 +132,8 @@ ffi::Error Pulls(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buffer<ffi:
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_channel_moments, Moments,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>());
+                              FloatRets<2>(BindFloats<1>()));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_channel_pulls, Pulls,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>());
+                              FloatRets<2>(BindFloats<3>()));
 
 }  // namespace bireme

@@ -98,30 +98,9 @@ ffi::Error Backward(ffi::ThreadPool pool, Floats dy, Floats dh_last, Floats gate
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_gru_forward, Forward,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Lengths>()
-                                  .Ret<Floats>()
-                                  .Ret<Floats>()
-                                  .Ret<Floats>()
-                                  .Attr<bool>("reverse"));
+                              FloatRets<3>(BindFloats<4>().Arg<Lengths>()).Attr<bool>("reverse"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_gru_backward, Backward,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Lengths>()
-                                  .Ret<Floats>()
-                                  .Ret<Floats>()
-                                  .Ret<Floats>()
-                                  .Attr<bool>("reverse"));
+                              FloatRets<3>(BindFloats<5>().Arg<Lengths>()).Attr<bool>("reverse"));
 
 }  // namespace bireme

@@ -3,7 +3,42 @@
 
 #include "xla/ffi/api/ffi.h"
 
+#include <utility>
+
 namespace ffi = xla::ffi;
+
+namespace bireme {
+
+using Floats = ffi::Buffer<ffi::F32>;
+
+// A binding with so many more arrays of floats as operands. (Bindings cannot be moved: every one
+// is made where it is wanted.)
+template <int kCount, typename Binding>
+auto FloatArgs(Binding&& binding) {
+  if constexpr (kCount == 1) {
+    return std::move(binding).template Arg<Floats>();
+  } else {
+    return FloatArgs<kCount - 1>(std::move(binding).template Arg<Floats>());
+  }
+}
+
+// The same for results.
+template <int kCount, typename Binding>
+auto FloatRets(Binding&& binding) {
+  if constexpr (kCount == 1) {
+    return std::move(binding).template Ret<Floats>();
+  } else {
+    return FloatRets<kCount - 1>(std::move(binding).template Ret<Floats>());
+  }
+}
+
+// What a handler on the thread pool starts with: so many arrays of floats.
+template <int kArgs>
+auto BindFloats() {
+  return FloatArgs<kArgs>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>());
+}
+
+}  // namespace bireme
 
 #define BIREME_CONV_WINDOW(Bound)  \
   Bound.Attr<int64_t>("stride_h")  \

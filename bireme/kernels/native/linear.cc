@@ -112,20 +112,8 @@ ffi::Error WeightGrads(ffi::ThreadPool pool, In x, In g, Out dw, Out db) {
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_linear_grads, Grads,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>());
+                              FloatRets<3>(BindFloats<3>()));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_linear_weight_grads, WeightGrads,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>());
+                              FloatRets<2>(BindFloats<2>()));
 
 }  // namespace bireme

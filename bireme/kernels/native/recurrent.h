@@ -134,7 +134,6 @@ void OverBatch(ffi::ThreadPool& pool, int64_t batch, const Work& work) {
   });
 }
 
-using Floats = ffi::Buffer<ffi::F32>;
 using Lengths = ffi::Buffer<ffi::S32>;
 using Result = ffi::ResultBuffer<ffi::F32>;
 

@@ -69,27 +69,12 @@ ffi::Error Backward(ffi::ThreadPool pool, Floats dy, Floats dh_last, Floats y, F
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_simple_rnn_forward, Forward,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Lengths>()
-                                  .Ret<Floats>()
-                                  .Ret<Floats>()
+                              FloatRets<2>(BindFloats<3>().Arg<Lengths>())
                                   .Attr<bool>("reverse")
                                   .Attr<bool>("relu"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_simple_rnn_backward, Backward,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Floats>()
-                                  .Arg<Lengths>()
-                                  .Ret<Floats>()
-                                  .Ret<Floats>()
+                              FloatRets<2>(BindFloats<4>().Arg<Lengths>())
                                   .Attr<bool>("reverse")
                                   .Attr<bool>("relu"));
 

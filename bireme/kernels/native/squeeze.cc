@@ -79,14 +79,6 @@ ffi::Error Excite(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_squeeze_excite, Excite,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Attr<ffi::Span<const float>>("numbers"));
+                              FloatRets<1>(BindFloats<5>()).Attr<ffi::Span<const float>>("numbers"));
 
 }  // namespace bireme
