@@ -52,6 +52,7 @@ def found(engine: str, package: str, program: str, folder: Path) -> dict[str, An
         pytest.param("hapi_digits.py", ""),
         pytest.param("nlp_finetune.py", "paddlenlp", marks=pytest.mark.slow),
         pytest.param("nlp_trainer.py", "paddlenlp", marks=pytest.mark.slow),
+        pytest.param("seg_train.py", "paddleseg", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.usefixtures("paddle")
