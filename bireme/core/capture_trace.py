@@ -210,6 +210,10 @@ class CaptureTrace(Trace):
         if known is None or known.tensor() is not tensor:
             self.written[id(tensor)] = Written(tensor)
 
+    def wrote_all(self, tensors: list[Any]) -> None:
+        for tensor in tensors:
+            self.wrote(tensor)
+
     def next_key(self, generator: Any) -> tuple[int, int]:
         at = _KEY_MARK + 2 * len(self.generators)
         self.generators.append(generator)

@@ -115,6 +115,9 @@ class Trace:
     def wrote(self, tensor: Any) -> None:
         """`tensor` is about to get new contents; its old ones are still in place."""
 
+    def wrote_all(self, tensors: list[Any]) -> None:
+        """`wrote` for each."""
+
     def next_key(self, generator: Any) -> tuple[int, int]:
         """(seed, offset) for a random op that is being recorded."""
         return generator.draw()

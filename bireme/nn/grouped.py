@@ -76,16 +76,16 @@ class Repeated:
 
 def put_all(tensors: list[Any], values: list[Value]) -> None:
     """`tensor._put(value)` for each pair."""
-    trace = state.trace
-    for tensor, value in zip(tensors, values, strict=True):
-        if tensor._view is None and not tensor._views:
-            trace.wrote(tensor)
-            old = tensor._value
-            if old.__class__ is Value:
-                old.__class__ = Overwritten
-            tensor._value = value
-        else:
+    if [t for t in tensors if t._view is not None or t._views]:
+        for tensor, value in zip(tensors, values, strict=True):
             tensor._put(value)
+        return
+    state.trace.wrote_all(tensors)
+    for tensor, value in zip(tensors, values, strict=True):
+        old = tensor._value
+        if old.__class__ is Value:
+            old.__class__ = Overwritten
+        tensor._value = value
 
 
 def wide(xp: Any, x: Any) -> Any:

@@ -195,7 +195,7 @@ class _RNNStack(LayerList):
         self.time_major = time_major
         self.dropout = dropout
         self.proj_size = cell_options.get("proj_size", 0)
-        self._last_zeros: dict[int, Any] = {}
+        self._last_zeros: list[Any] = [None, None, []]  # batch, dtype, states
         size = input_size
         for _ in range(num_layers):
             cells = [
@@ -256,32 +256,36 @@ class _RNNStack(LayerList):
             return out, bireme.stack(final, axis=0)
         return out, tuple(bireme.stack(list(part), axis=0) for part in zip(*final, strict=True))
 
-    def _zeros(self, batch: Any, size: int, dtype: Any) -> Tensor:
-        """An initial state. The last one is kept: a training loop moves it to the device once."""
-        wanted = (batch, size, dtype)
-        found = self._last_zeros.get(size)
-        if found is None or found[0] != wanted:
-            if type(batch) is not int:  # symbolic, in a capture
-                return bireme.zeros([batch, size], dtype)
-            found = (wanted, constant(np.zeros((batch, size), dtype.numpy)))
-            self._last_zeros[size] = found
-        return found[1]
-
     def _split_states(self, x: Tensor, given: Any) -> list[Any]:
         """One state per layer and direction."""
-        count = self.num_layers * self.num_directions
         if given is None:
-            sizes = (self.proj_size or self.hidden_size, self.hidden_size)
-            zeros = [self._zeros(x._value.aval.shape[1], n, x.dtype) for n in sizes]
-            parts = [[z] * count for z in zeros[: self._state_components]]
-        else:
-            given = [given] if isinstance(given, Tensor) else list(given)
-            if len(given) != self._state_components:
-                raise InvalidArgument(
-                    f"[{type(self).__name__}] initial_states must have {self._state_components} "
-                    f"part(s). Received: {len(given)}"
-                )
-            parts = [bireme.unstack(part, axis=0) for part in given]
+            return self._zeros(x._value.aval.shape[1], x.dtype)
+        given = [given] if isinstance(given, Tensor) else list(given)
+        if len(given) != self._state_components:
+            raise InvalidArgument(
+                f"[{type(self).__name__}] initial_states must have {self._state_components} "
+                f"part(s). Received: {len(given)}"
+            )
+        return self._by_layer([bireme.unstack(part, axis=0) for part in given])
+
+    def _zeros(self, batch: Any, dtype: Any) -> list[Any]:
+        """The initial states. The last ones are kept: a training loop moves them to the device
+        once."""
+        for_batch, of_type, states = self._last_zeros
+        if of_type is dtype and for_batch == batch and type(batch) is int:
+            return states
+        sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self._state_components]
+        if type(batch) is int:
+            made = {n: constant(np.zeros((batch, n), dtype.numpy)) for n in sizes}
+        else:  # symbolic, in a capture
+            made = {n: bireme.zeros([batch, n], dtype) for n in sizes}
+        count = self.num_layers * self.num_directions
+        states = self._by_layer([[made[n]] * count for n in sizes])
+        if type(batch) is int:
+            self._last_zeros[:] = (batch, dtype, states)  # no attribute is set: see layer_changes
+        return states
+
+    def _by_layer(self, parts: list[Any]) -> list[Any]:
         if self._state_components == 1:
             return list(parts[0])
         return list(zip(*parts, strict=True))
