@@ -42,8 +42,9 @@ def main(workloads: list[str], steps: int, update_docs: bool) -> None:
     text = (
         "Python's share of a step: recording forward, backward and update, and finding the "
         "compiled program for the trace; the layers' own code is included, nothing is executed. "
-        "An entry is one recorded op. It may have several results (a gradient has one per "
-        "input, an optimizer's update up to three per parameter), each of which is an op "
-        "elsewhere.\n\n" + report.table(header, rows)
+        "An op in the plain sense makes one result: that is the first figure. What is recorded "
+        "as one entry may be many of them (a gradient has one result per input, an optimizer's "
+        "update up to three per parameter, an LSTM layer five), so an entry's cost says how "
+        "coarse a model's entries are.\n\n" + report.table(header, rows)
     )
     report.publish("record", where, results, text, update_docs)
