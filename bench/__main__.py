@@ -58,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--rounds", type=int, default=5)
     sub.add_argument("--turn-seconds", type=float, default=0.4, help="length of a peer's turn")
 
+    sub.add_argument(
+        "--keep", action="store_true", help="keep today's rows of models that are not measured now"
+    )
+
     sub = command("cold", "time to a first result, and a loop of ever new shapes")
     sub.add_argument("--runs", type=int, default=9)
 

@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -136,9 +137,32 @@ def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
     return "\n\n".join(parts)
 
 
+def rows_of(document: dict[str, Any]) -> dict[str, dict[str, Timing]]:
+    """What an earlier run has written."""
+    return {
+        row: {n: Timing(ms=t["ms"], problem=t["problem"]) for n, t in timings.items()}
+        for row, timings in document.get("results", {}).items()
+    }
+
+
+def joined(
+    before: dict[str, dict[str, Timing]], now: dict[str, dict[str, Timing]], names: list[str]
+) -> dict[str, dict[str, Timing]]:
+    """The rows of both, in the order of the models; a row of `before` needs all peers of now."""
+    kept = {row: t for row, t in before.items() if row not in now and set(names) <= set(t)}
+    order = list(MODELS)
+    rows = {**kept, **now}
+    return {
+        row: rows[row]
+        for row in sorted(
+            rows, key=lambda r: (order.index(r.split("`")[1]), int(r.rsplit(" ", 1)[1]))
+        )
+    }
+
+
 def main(
     models: list[str], names: list[str], batches: list[int], rounds: int, turn_seconds: float,
-    update_docs: bool,
+    update_docs: bool, keep: bool,
 ) -> None:  # fmt: skip
     where = report.machine()
     results = {
@@ -146,6 +170,8 @@ def main(
         for m in models
         for batch, timings in measure(m, batches, names, rounds, turn_seconds).items()
     }
+    if keep:
+        results = joined(rows_of(report.earlier("infer", where)), results, names)
     as_json = {
         row: {
             name: asdict(t) | {"minimum": t.minimum, "median": t.median}

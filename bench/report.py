@@ -79,6 +79,17 @@ def caption(where: dict[str, Any]) -> str:
     return text
 
 
+def earlier(name: str, where: dict[str, Any]) -> dict[str, Any]:
+    """What was written last under this name, if it comes from this day, machine and software."""
+    try:
+        document = json.loads((RESULTS / f"{name}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    then = document["machine"]
+    same = all(then[k] == where[k] for k in ("cpu", "cores", "threads", "versions"))
+    return document if same and then["date"][:10] == where["date"][:10] else {}
+
+
 def publish(name: str, where: dict[str, Any], results: Any, text: str, update_docs: bool) -> None:
     """Print the text, write the JSON, and on request put the text into the documentation."""
     print(f"\n{text}\n")

@@ -49,3 +49,19 @@ def test_a_captured_step_trains() -> None:
     losses = [trainer.read(trainer.step(0)) for _ in range(3)]
     assert all(map(math.isfinite, losses))
     assert losses[2] < losses[0]
+
+
+def test_rows_of_an_earlier_run_are_kept() -> None:
+    def timings(ms: float, *names: str) -> dict[str, infer.Timing]:
+        return {n: infer.Timing(ms=[ms]) for n in names}
+
+    peers = ["auto", "torch"]
+    before = {
+        "`minilm`, 8": timings(1.0, *peers),
+        "`resnet18`, 1": timings(2.0, *peers),
+        "`resnet50`, 1": timings(3.0, "auto"),  # without a peer that is in the table now
+    }
+    now = {"`resnet18`, 1": timings(5.0, *peers), "`minilm`, 1": timings(6.0, *peers)}
+    rows = infer.joined(before, now, peers)
+    assert list(rows) == ["`resnet18`, 1", "`minilm`, 1", "`minilm`, 8"]
+    assert rows["`resnet18`, 1"]["auto"].minimum == 5.0
