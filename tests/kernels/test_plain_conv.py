@@ -1,0 +1,172 @@
+"""Convolutions without the native library: sums of shifted copies, and matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import bireme as paddle
+import bireme.nn.functional as F
+from bireme.core import executor, kernels
+from bireme.kernels import native
+from tests.kernels.kernel_oracle import assert_kernel_equals_plain, compiled, gradients, many
+
+__all__ = ["compiled"]  # a fixture
+pytestmark = pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning")
+
+
+@pytest.fixture(autouse=True)
+def no_library(monkeypatch):
+    monkeypatch.setattr(native, "_library", None)
+    monkeypatch.setattr(native, "_failed", True)
+    executor.clear_programs()
+    yield
+    executor.clear_programs()
+
+
+_FORMS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+def _check(kernel, n, groups, ci, co, axes, last, transposed=False):
+    """An axis is (length, size of the kernel, stride, padding, dilation)."""
+    lengths, size, stride, pads, dilation = (list(part) for part in zip(*axes, strict=True))
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, size, strict=True)]
+    if transposed:
+        made = [
+            (h - 1) * s + r - 2 * p for h, s, r, p in zip(lengths, stride, reach, pads, strict=True)
+        ]
+        if min(made) < 1:
+            return
+    elif any(h + 2 * p < r for h, p, r in zip(lengths, pads, reach, strict=True)):
+        return
+    rng = np.random.default_rng(n + groups + sum(lengths))
+    channels = groups * ci
+    shape = (n, *lengths, channels) if last else (n, channels, *lengths)
+    first, second = (channels, co) if transposed else (groups * co, ci)
+    arrays = [
+        rng.normal(size=s).astype(np.float32)
+        for s in (shape, (first, second, *size), (groups * co,))
+    ]
+    name = f"conv{len(axes)}d" + ("_transpose" if transposed else "")
+
+    def run(x, weight, bias):
+        return getattr(F, name)(
+            x, weight, bias, stride=stride, padding=pads, dilation=dilation, groups=groups,
+            data_format=_FORMS[len(axes)][last],
+        )  # fmt: skip
+
+    assert_kernel_equals_plain(kernel, run, arrays)
+
+
+def _axis(longest=14, kernel=5, padding=4):
+    whole = st.integers
+    return st.tuples(
+        whole(1, longest), whole(1, kernel), whole(1, 3), whole(0, padding), whole(1, 3)
+    )
+
+
+@many(12)
+@given(st.integers(1, 3), st.integers(1, 40), st.tuples(_axis(), _axis()), st.booleans())
+@example(2, 24, ((14, 5, 2, 2, 1), (14, 5, 2, 2, 1)), False)
+@example(1, 3, ((9, 1, 3, 0, 1), (7, 2, 3, 1, 1)), True)  # places that no window covers
+def test_one_kernel_per_channel(n, channels, axes, last):
+    _check("shifted_conv", n, channels, 1, 1, axes, last)
+
+
+@many(4)
+@given(st.integers(1, 3), st.integers(1, 20), st.tuples(_axis(40, 15, 7)), st.booleans())
+def test_one_kernel_per_channel_of_a_sequence(n, channels, axes, last):
+    _check("shifted_conv", n, channels, 1, 1, axes, last)
+
+
+@many(2)
+@given(st.integers(1, 2), st.integers(1, 5), st.tuples(*[_axis(5, 2, 1)] * 3), st.booleans())
+def test_one_kernel_per_channel_of_a_volume(n, channels, axes, last):
+    _check("shifted_conv", n, channels, 1, 1, axes, last)
+
+
+@many(6)
+@given(
+    st.integers(1, 2), st.integers(1, 20), st.tuples(_axis(7, 4, 1), _axis(7, 4, 1)), st.booleans()
+)
+@example(1, 6, ((4, 3, 2, 1, 1), (5, 3, 2, 1, 1)), False)
+def test_transposed_with_one_kernel_per_channel(n, channels, axes, last):
+    _check("shifted_conv", n, channels, 1, 1, axes, last, transposed=True)
+
+
+@st.composite
+def _apart(draw):
+    """An axis whose windows do not overlap."""
+    size = draw(st.integers(1, 3))
+    stride = draw(st.integers(size, 4))
+    dilation = draw(st.integers(1, 3)) if size == 1 else 1
+    return draw(st.integers(size, 12)), size, stride, 0, dilation
+
+
+@many(12)
+@given(
+    st.integers(1, 3), st.integers(1, 20), st.integers(1, 20), st.tuples(_apart(), _apart()),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+@example(2, 16, 8, ((6, 2, 2, 0, 1), (5, 2, 2, 0, 1)), False, True)
+@example(2, 8, 16, ((7, 1, 2, 0, 1), (8, 1, 2, 0, 1)), False, False)
+@example(2, 2, 3, ((8, 1, 1, 0, 1), (7, 1, 1, 0, 1)), True, False)
+def test_windows_that_do_not_overlap(n, ci, co, axes, last, transposed):
+    if ci == co == 1:
+        return
+    _check("product_conv", n, 1, ci, co, axes, last, transposed)
+
+
+@many(3)
+@given(st.integers(1, 3), st.integers(2, 9), st.integers(1, 9), st.tuples(_apart()), st.booleans())
+def test_steps_of_a_sequence_that_do_not_overlap(n, ci, co, axes, last):
+    _check("product_conv", n, 1, ci, co, axes, last)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_other_convolutions_and_an_empty_batch_stay_plain(groups):
+    x, weight = np.zeros((0, 4, 5, 5), np.float32), np.ones((4, 4 // groups, 1, 1), np.float32)
+    before = dict(kernels.uses)
+    out, grad_x, grad_w = gradients(lambda x, w: F.conv2d(x, w, groups=groups), [x, weight])
+    assert out.shape == grad_x.shape == (0, 4, 5, 5)
+    assert not grad_w.any()
+    x, weight = np.ones((2, 8, 5, 5), np.float32), np.ones((8, 8 // groups, 3, 3), np.float32)
+    gradients(lambda x, w: F.conv2d(x, w, groups=groups), [x, weight])
+    assert all(kernels.uses[k] == before.get(k, 0) for k in ("shifted_conv", "product_conv"))
+
+
+@pytest.mark.parametrize("groups", [1, 6])
+def test_half_precision(groups):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in ((2, 6, 7, 7), (6, 6 // groups, 1, 1))]
+
+    def run(x, weight):
+        with paddle.amp.auto_cast(dtype="bfloat16"):
+            return F.conv2d(x, weight, groups=groups).astype("float32")
+
+    found = gradients(run, arrays)
+    assert kernels.uses["shifted_conv" if groups > 1 else "product_conv"]
+    with kernels.disabled():
+        plain = gradients(run, arrays)
+    for a, b in zip(found, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0.05, atol=0.05 * np.abs(b).max())
+
+
+def test_second_derivatives():
+    def second():
+        rng = np.random.default_rng(0)
+        x, w = (
+            paddle.to_tensor(rng.normal(size=s).astype("float32"), stop_gradient=False)
+            for s in ((1, 3, 5, 5), (3, 1, 3, 3))
+        )
+        (first,) = paddle.grad(
+            (F.conv2d(x, w, groups=3, stride=2) ** 3).sum(), x, create_graph=True
+        )
+        return paddle.grad((first**2).sum(), w)[0].numpy()
+
+    found = second()
+    with kernels.disabled():
+        plain = second()
+    np.testing.assert_allclose(found, plain, rtol=1e-3, atol=1e-3)
