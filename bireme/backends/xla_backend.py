@@ -85,6 +85,7 @@ class XlaBackend(Backend):
         types = [graph.inputs[i] for i in free]
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in types]
         device = place.default_place().device()
-        with jax.default_device(device), kernels.lowering_for(device.platform) as chosen:
+        how = kernels.lowering_for(device.platform, inference=True)
+        with jax.default_device(device), how as chosen:
             lowered = jax.jit(program, keep_unused=True).lower(*specs)
         return XlaExecutable(lowered.compile(), device, chosen)

@@ -33,6 +33,7 @@ class Kernel:
     accepts: Callable[[Call], bool]
     lower: Callable[..., Any]
     ready: Callable[[], bool]
+    inference: bool
 
 
 Choice = tuple[str, str]  # an op's name and its kernel's
@@ -50,28 +51,34 @@ def kernel(
     platform: str,
     accepts: Callable[[Call], bool] = lambda call: True,
     ready: Callable[[], bool] = lambda: True,
+    inference: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a lowering for `op` (or `<op>_grad`); `ready` says whether it can be used at all."""
+    """Register a lowering for `op` (or `<op>_grad`); `ready` says whether it can be used at all.
+    One for inference is used in programs whose weights are fixed, before any other."""
 
     def register(lower: Callable[..., Any]) -> Callable[..., Any]:
-        _by_op.setdefault(op, []).append(Kernel(name, op, platform, accepts, lower, ready))
+        made = Kernel(name, op, platform, accepts, lower, ready, inference)
+        listed = _by_op.setdefault(op, [])
+        listed.insert(0 if inference else len(listed), made)
         return lower
 
     return register
 
 
-def choose(call: Call, platform: str) -> Kernel | None:
+def choose(call: Call, platform: str, inference: bool = False) -> Kernel | None:
     """The first enabled kernel that takes this call on this platform."""
     if _ALL in _off:
         return None
     for k in _by_op.get(call.op.name, ()):
-        if k.platform == platform and k.name not in _off and k.accepts(call) and k.ready():
+        if k.platform != platform or k.name in _off or (k.inference and not inference):
+            continue
+        if k.accepts(call) and k.ready():
             return k
     return None
 
 
 @contextmanager
-def lowering_for(platform: str) -> Iterator[Counter[Choice]]:
+def lowering_for(platform: str, inference: bool = False) -> Iterator[Counter[Choice]]:
     """Inside the block, calls that are lowered use the kernels of `platform`.
 
     Yields what was chosen, counted by (op, kernel).
@@ -79,7 +86,7 @@ def lowering_for(platform: str) -> Iterator[Counter[Choice]]:
     chosen: Counter[Choice] = Counter()
 
     def pick(call: Call) -> Callable[..., Any] | None:
-        k = choose(call, platform)
+        k = choose(call, platform, inference)
         if k is None:
             return None
         uses[k.name] += 1

@@ -19,6 +19,7 @@ from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.kernels import native
+from bireme.ops.fused_products import mean_axes
 
 # In the order of the kinds in epilogue.h.
 _ACTIVATIONS = (
@@ -188,3 +189,26 @@ def _squeeze_excite(
     given = (x, first, first_bias, second, second_bias)
     out = run(*given, numbers=np.asarray(numbers, np.float32))
     return out.transpose(0, 2, 3, 1) if attrs["last"] else out
+
+
+def _is_mean(call: Call) -> bool:
+    return mean_axes(call) is not None and _is_image(call) and call.casts[0] is None
+
+
+def _means(call: Call, x: Any) -> Any:
+    jax = jax_door.jax()
+    x = x.transpose(0, 3, 1, 2) if mean_axes(call) == (1, 2) else x
+    out = jax.ShapeDtypeStruct(x.shape[:2], np.float32)
+    run = jax.ffi.ffi_call("bireme_channel_means", out, input_layouts=[_CHANNELS_LAST])
+    return run(x).reshape(call.outs[0].shape)
+
+
+for _op in ("mean", "avg_pool"):
+    kernel(
+        _op,
+        name="channel_means",
+        platform="cpu",
+        accepts=_is_mean,
+        ready=native.available,
+        inference=True,
+    )(_means)

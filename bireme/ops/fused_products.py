@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core.aval import Aval, aval
-from bireme.core.op import OPS, op
+from bireme.core.op import OPS, Call, op
 from bireme.ops.conv import _conv_infer
 
 Then = tuple[str, tuple[float, ...], float, float]  # activation, its numbers, factor, shift
@@ -113,3 +113,26 @@ def _squeeze_excite(
     factors = _activated(xp, xp.matmul(middle, second) + second_bias, *outer) + plus
     at = (slice(None), None, None) if last else (slice(None), slice(None), None, None)
     return x * factors[at]
+
+
+def mean_axes(call: Call) -> tuple[int, ...] | None:
+    """The dimensions over which a call takes whole means of images [N, C, H, W] or
+    [N, H, W, C]: the pixels. None if it computes something else."""
+    x, attrs = call.types[0], call.attrs
+    if not isinstance(x, Aval) or x.ndim != 4:
+        return None
+    if call.op.name == "mean":
+        given = attrs["axis"] if isinstance(attrs["axis"], tuple) else (attrs["axis"],)
+        axes = () if None in given else tuple(sorted({a % 4 for a in given}))
+    elif call.op.name == "avg_pool":
+        axes = tuple(attrs["axes"])
+        whole = [(x.shape[a], x.shape[a], 1) for a in axes]
+        none = [(0, 0)] * len(axes)
+        pads, divisor = attrs["pads"], attrs["divisor"]
+        if [tuple(p) for p in attrs["plans"]] != whole or [tuple(p) for p in pads] != none:
+            return None
+        if not isinstance(divisor, tuple) or [tuple(p) for p in divisor] != none:
+            return None
+    else:
+        return None
+    return axes if axes in ((1, 2), (2, 3)) else None

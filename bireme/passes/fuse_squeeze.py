@@ -6,6 +6,7 @@ from typing import Any
 
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph, Node, Ref
+from bireme.ops.fused_products import mean_axes
 from bireme.passes.fuse_products import activation, is_constant
 from bireme.passes.manager import register
 from bireme.passes.matching import Matcher, Put, operands, rewrite
@@ -77,18 +78,7 @@ def _matrix(node: Node) -> Put:
 
 def _mean_of(m: Matcher, ref: Ref, last: bool) -> Ref:
     """What `ref` holds the mean of, over all pixels; None if it is something else."""
-    axes = (1, 2) if last else (2, 3)
     node = m.made_by(ref, "mean", "avg_pool")
-    if node is None:
+    if node is None or mean_axes(node.call) != ((1, 2) if last else (2, 3)):
         return None
-    attrs, x = node.call.attrs, node.call.types[0]
-    if node.call.op.name == "mean":
-        axis = attrs["axis"]
-        given = axis if isinstance(axis, tuple) else (axis,)
-        whole = attrs["keepdim"] and None not in given and sorted(a % 4 for a in given) == [*axes]
-    else:
-        space = [x.shape[a] for a in axes]  # type: ignore[union-attr]
-        plans = [(s, s, 1) for s in space]
-        whole = tuple(attrs["axes"]) == axes and [tuple(p) for p in attrs["plans"]] == plans
-        whole = whole and all(tuple(pair) == (0, 0) for pair in attrs["pads"])
-    return node.args[0] if whole else None
+    return node.args[0] if node.call.outs[0].ndim == 4 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -160,6 +161,50 @@ def test_squeeze_and_excitation(
     plain = call.run(np, arrays)
     scale = max(1.0, float(np.abs(plain).max()))
     np.testing.assert_allclose(np.asarray(found), plain, rtol=1e-4, atol=3e-6 * scale)
+
+
+@many(16)
+@given(
+    st.integers(1, 3), st.integers(1, 70), pair(st.integers(1, 40), st.integers(1, 40)),
+    st.sampled_from(["mean", "mean, kept", "avg_pool"]), st.booleans(),
+)  # fmt: skip
+@example(2, 576, (7, 7), "avg_pool", False)
+@example(1, 33, (40, 40), "mean", True)
+def test_means_of_channels(n: int, channels: int, space: Any, how: str, last: bool) -> None:
+    shape = (n, *space, channels) if last else (n, channels, *space)
+    x = np.random.default_rng(n + channels).normal(size=shape).astype(np.float32)
+    axes = (1, 2) if last else (2, 3)
+    op, none = how.split(",")[0], ((0, 0), (0, 0))
+    plans = tuple([(s, s, 1) for s in space])
+    attrs: dict[str, Any] = {"axis": axes, "keepdim": "kept" in how}
+    if op == "avg_pool":
+        attrs = {"axes": axes, "plans": plans, "pads": none, "divisor": none}
+    call = Call(OPS[op], (aval(shape, as_dtype("float32")),), (-1,), attrs, (None,))
+    builder = GraphBuilder(Graph([]))
+    builder.graph.outputs = [builder.add(call, (builder.input(call.types[0]),))[0]]  # type: ignore
+    before = kernels.uses["channel_means"]
+    program = get_backend("xla").compile_fixed(builder.graph, {})
+    assert kernels.uses["channel_means"] == before + 1, "the kernel was not used"
+    (found,) = program.call(program.put(x))
+    plain = call.run(np, [x.astype(np.float64)])
+    np.testing.assert_allclose(np.asarray(found), plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("mean", {"axis": (1, 3), "keepdim": False}),
+        ("mean", {"axis": None, "keepdim": False}),
+        ("avg_pool", {"axes": (2, 3), "plans": ((4, 4, 1), (3, 3, 2)), "pads": ((0, 0), (0, 0)),
+                      "divisor": ((0, 0), (0, 0))}),
+        ("avg_pool", {"axes": (2, 3), "plans": ((4, 4, 1), (6, 6, 1)), "pads": ((0, 0), (0, 0)),
+                      "divisor": 2}),
+    ],
+)  # fmt: skip
+def test_other_means_are_left_alone(op: str, attrs: dict[str, Any]) -> None:
+    call = Call(OPS[op], (aval((2, 3, 4, 6), as_dtype("float32")),), (-1,), attrs, (None,))
+    chosen = kernels.choose(call, "cpu", inference=True)
+    assert chosen is None or chosen.name != "channel_means"
 
 
 def test_nan_and_infinity_pass_through() -> None:

@@ -166,6 +166,8 @@ SQUEEZED = {
     "another image": (lambda x: (x + 1.0) * gate(x), 0),
     "half the image": (lambda x: x * gate(x, pool=lambda x: F.avg_pool2d(x, [5, 3], [5, 3]))
                        .mean([2, 3], keepdim=True), 0),
+    "a sum, not a mean": (lambda x: x * gate(x, pool=lambda x: F.avg_pool2d(
+        x, [5, 6], divisor_override=1)), 0),
     "the factors are a result": (lambda x: (lambda g: (x * g, g))(gate(x)), 0),
     "a weight that is no constant": (lambda x: x * gate(x, x[:3, :, :1, :1][:1].tile([3, 1, 1, 1])),
                                      0),

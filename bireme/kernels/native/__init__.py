@@ -42,6 +42,8 @@ HANDLERS = (
     "bireme_packed_conv",
     "bireme_packed_depthwise",
     "bireme_squeeze_excite",
+    "bireme_channel_means",
+    "bireme_layer_norm",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
     "bireme_gru_forward",

@@ -10,7 +10,8 @@
 namespace bireme {
 
 // Half a register, for the last channels of a panel.
-typedef float HalfVec __attribute__((vector_size(kLanes / 2 * sizeof(float)), aligned(4), may_alias));
+constexpr int kHalf = kLanes / 2;
+typedef float HalfVec __attribute__((vector_size(kHalf * sizeof(float)), aligned(4), may_alias));
 
 // From and to memory of any alignment: as a template's argument a vector type loses that it may
 // lie anywhere.
@@ -76,7 +77,7 @@ V Erf(V v) {
 }
 
 template <typename V>
-V Activate(V v, int kind, float a, float b) {
+inline __attribute__((always_inline)) V Activate(V v, int kind, float a, float b) {
   switch (kind) {
     case kRelu: return v < 0.0f ? V{} : v;
     case kRelu6: return Clamp(v, 0.0f, 6.0f);
@@ -100,32 +101,60 @@ class Epilogue {
         a_(numbers[1]), b_(numbers[2]), factor_(numbers[3]), shift_(numbers[4]),
         affine_(numbers[3] != 1.0f || numbers[4] != 0.0f) {}
 
-  // The register of sums that goes to `to`, the result's channels from `channel` on.
+  // The register of sums that goes to `to`, the result's channels from `channel` on, with all that
+  // comes before the activation.
   template <typename V>
-  V Apply(V v, const float* to, int64_t channel) const {
+  V Sum(V v, const float* to, int64_t channel) const {
     v += LoadAs<V>(bias_ + channel);
-    if (added_) v += LoadAs<V>(added_ + (to - result_));
-    v = Activate(v, kind_, a_, b_);
-    return affine_ ? v * factor_ + shift_ : v;
+    return added_ ? v + LoadAs<V>(added_ + (to - result_)) : v;
   }
 
   // The same for `count` sums, which may end within a register.
-  void ApplySome(float* sums, const float* to, int64_t channel, int64_t count) const {
-    for (int64_t c = 0; c < count; c += kLanes) {
-      const int64_t live = count - c < kLanes ? count - c : kLanes;
-      float part[kLanes] = {};
-      for (int64_t i = 0; i < live; ++i) {
-        part[i] = sums[c + i] + bias_[channel + c + i];
-        if (added_) part[i] += added_[to - result_ + c + i];
-      }
-      Vec v = Activate(Load(part), kind_, a_, b_);
-      if (affine_) v = v * factor_ + shift_;
-      Store(part, v);
-      std::memcpy(sums + c, part, sizeof(float) * live);
+  void SumSome(float* sums, const float* to, int64_t channel, int64_t count) const {
+    for (int64_t c = 0; c < count; ++c) sums[c] += bias_[channel + c];
+    if (added_)
+      for (int64_t c = 0; c < count; ++c) sums[c] += added_[to - result_ + c];
+  }
+
+  // All that is left to do, to `count` sums in each of so many rows: where they lie, in the cache.
+  void Finish(float* to, int64_t stride, int64_t rows, int64_t count) const {
+    switch (kind_) {
+      case kRelu: return FinishAs<kRelu>(to, stride, rows, count);
+      case kRelu6: return FinishAs<kRelu6>(to, stride, rows, count);
+      case kLeakyRelu: return FinishAs<kLeakyRelu>(to, stride, rows, count);
+      case kHardSigmoid: return FinishAs<kHardSigmoid>(to, stride, rows, count);
+      case kHardSwish: return FinishAs<kHardSwish>(to, stride, rows, count);
+      case kSigmoid: return FinishAs<kSigmoid>(to, stride, rows, count);
+      case kSilu: return FinishAs<kSilu>(to, stride, rows, count);
+      case kGelu: return FinishAs<kGelu>(to, stride, rows, count);
+      default:
+        if (affine_) FinishAs<kNone>(to, stride, rows, count);
     }
   }
 
  private:
+  template <int kKind>
+  __attribute__((noinline)) void FinishAs(float* to, int64_t stride, int64_t rows,
+                                          int64_t count) const {
+    const auto finished = [this](auto v) {
+      v = Activate(v, kKind, a_, b_);
+      return affine_ ? v * factor_ + shift_ : v;
+    };
+    for (int64_t r = 0; r < rows; ++r, to += stride) {
+      int64_t c = 0;
+      for (; c + kLanes <= count; c += kLanes) Store(to + c, finished(Load(to + c)));
+      if (c + kHalf <= count) {
+        StoreAs(to + c, finished(LoadAs<HalfVec>(to + c)));
+        c += kHalf;
+      }
+      if (c == count) continue;
+      float part[kHalf] = {};
+      std::memcpy(part, to + c, sizeof(float) * (count - c));
+      StoreAs(part, finished(LoadAs<HalfVec>(part)));
+      std::memcpy(to + c, part, sizeof(float) * (count - c));
+    }
+  }
+
   const float *bias_, *added_, *result_;
   int kind_;
   float a_, b_, factor_, shift_;

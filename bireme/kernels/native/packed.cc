@@ -53,6 +53,13 @@ struct Taps {
   const float* zeros;
   int64_t count() const { return rows * columns; }
 
+  // Whether so many output pixels lie in one line, with all of their taps in the image.
+  bool Inside(int64_t ox, int64_t oy, int size) const {
+    const int64_t y = oy * stride_h - top, x = ox * stride_w - left;
+    return ox + size <= out_w && y >= 0 && y + (rows - 1) * dil_h < height && x >= 0 &&
+           x + (size - 1) * stride_w + (columns - 1) * dil_w < width;
+  }
+
   // table[tap * size + r] for the pixels first, first + 1, ...
   void Fill(int64_t first, int size, const float** table) const {
     if (pointwise) {
@@ -60,6 +67,16 @@ struct Taps {
       return;
     }
     int64_t ox = first % out_w, oy = first / out_w % out_h, n = first / (out_w * out_h);
+    if (Inside(ox, oy, size)) {  // all taps are equally far from each other
+      const int64_t y = oy * stride_h - top, x = ox * stride_w - left, next = stride_w * pixel;
+      const float* corner = data + ((n * height + y) * width + x) * pixel;
+      for (int64_t ky = 0; ky < rows; ++ky)
+        for (int64_t kx = 0; kx < columns; ++kx, table += size) {
+          const float* start = corner + (ky * dil_h * width + kx * dil_w) * pixel;
+          for (int r = 0; r < size; ++r) table[r] = start + r * next;
+        }
+      return;
+    }
     for (int r = 0; r < size; ++r) {
       const float* image = data + n * height * width * pixel;
       const float** entry = table + r;
@@ -80,7 +97,7 @@ struct Taps {
 
 // A panel is W registers wide and, where H is 1, half a register more.
 template <int W, int H>
-constexpr int kPanel = W * kLanes + H * (kLanes / 2);
+constexpr int kPanel = W * kLanes + H * kHalf;
 
 // How tall a tile of so many registers is: as many accumulators as the register file takes.
 constexpr int Tall(int registers) {
@@ -91,11 +108,11 @@ constexpr int Tall(int registers) {
 #endif
 }
 
-// out[r][0..panel) = sum over taps and run: table[t][r][i] * panel[t * run + i], for the part
+// out[r * stride][0..panel) = sum over taps and run: table[t][r][i] * panel[t * run + i], for the part
 // [begin, end) of every run.
 template <int R, int W, int H>
 void Tile(const float* const* table, int64_t taps, int64_t run, int64_t begin, int64_t end,
-          const float* panel, float* const* out, int64_t channel, int64_t live, bool more,
+          const float* panel, float* out, int64_t stride, int64_t channel, int64_t live, bool more,
           const Epilogue* after) {
   constexpr int kBlock = kPanel<W, H>, kFull = W * kLanes;
   Vec acc[R][W + 1];  // W may be 0; what is not used takes no register
@@ -120,30 +137,34 @@ void Tile(const float* const* table, int64_t taps, int64_t run, int64_t begin, i
       }
     }
   }
+  const auto put = [&](auto v, float* to, int64_t at) {
+    using V = decltype(v);
+    if (more) v += LoadAs<V>(to);
+    StoreAs(to, after ? after->Sum(v, to, at) : v);
+  };
   if (live == kBlock) {
-    const auto finish = [&](auto v, float* p, int64_t at) {
-      using V = decltype(v);
-      if (more) v += LoadAs<V>(p);
-      if (after) v = after->Apply(v, p, at);
-      StoreAs(p, v);
-    };
     for (int r = 0; r < R; ++r) {
-      for (int w = 0; w < W; ++w)
-        finish(acc[r][w], out[r] + channel + w * kLanes, channel + w * kLanes);
-      if constexpr (H) finish(half[r], out[r] + channel + kFull, channel + kFull);
+      float* to = out + r * stride;
+      for (int w = 0; w < W; ++w) put(acc[r][w], to + w * kLanes, channel + w * kLanes);
+      if constexpr (H) put(half[r], to + kFull, channel + kFull);
     }
-    return;
+  } else {
+    for (int r = 0; r < R; ++r) {
+      float spill[kBlock];
+      for (int w = 0; w < W; ++w) Store(spill + w * kLanes, acc[r][w]);
+      if constexpr (H) StoreAs(spill + kFull, half[r]);
+      float* to = out + r * stride;
+      int64_t c = 0;
+      for (; c + kHalf <= live; c += kHalf)
+        put(LoadAs<HalfVec>(spill + c), to + c, channel + c);
+      if (c == live) continue;
+      if (more)
+        for (int64_t i = c; i < live; ++i) spill[i] += to[i];
+      if (after) after->SumSome(spill + c, to + c, channel + c, live - c);
+      std::memcpy(to + c, spill + c, sizeof(float) * (live - c));
+    }
   }
-  for (int r = 0; r < R; ++r) {
-    float spill[kBlock];
-    for (int w = 0; w < W; ++w) Store(spill + w * kLanes, acc[r][w]);
-    if constexpr (H) StoreAs(spill + kFull, half[r]);
-    float* p = out[r] + channel;
-    if (more)
-      for (int64_t c = 0; c < live; ++c) spill[c] += p[c];
-    if (after) after->ApplySome(spill, p, channel, live);
-    std::memcpy(p, spill, sizeof(float) * live);
-  }
+  if (after) after->Finish(out, stride, R, live);
 }
 
 struct Product {
@@ -160,11 +181,10 @@ void TileAt(const Product& p, int64_t first, int64_t b, int64_t begin, int64_t e
             std::vector<const float*>& table) {
   const int64_t taps = p.taps.count();
   p.taps.Fill(first, R, table.data());
-  float* out[R];
-  for (int r = 0; r < R; ++r) out[r] = p.out + (first + r) * p.out_channels;
   const int64_t channel = b * p.block, live = std::min(p.block, p.out_channels - channel);
-  Tile<R, W, H>(table.data(), taps, p.run, begin, end, p.packed + b * taps * p.run * p.block, out,
-             channel, live, begin > 0, end == p.run ? p.after : nullptr);
+  Tile<R, W, H>(table.data(), taps, p.run, begin, end, p.packed + b * taps * p.run * p.block,
+                p.out + first * p.out_channels + channel, p.out_channels, channel, live, begin > 0,
+                end == p.run ? p.after : nullptr);
 }
 
 // Pixels [first, last) of a block of channels, in tiles of R and then of smaller ones.
@@ -202,7 +222,7 @@ void Run(ffi::ThreadPool& pool, const Product& p) {
   if (small) {
     for (int64_t job = 0; job < jobs; ++job) work(job);
   } else {
-    ParallelFor(pool, jobs, work);
+    TeamFor(pool, jobs, work);
   }
 }
 
@@ -211,7 +231,7 @@ Buffer Padded(ffi::ThreadPool& pool, const float* x, const Images& in, const Win
               int64_t height, int64_t width) {
   const int64_t channels = in.channels, line = width * channels;
   Buffer padded = Allocate(in.batch * height * line);
-  ParallelFor(pool, CeilDiv(in.batch * height, 16), [&](int64_t job) {
+  TeamFor(pool, CeilDiv(in.batch * height, 16), [&](int64_t job) {
     const int64_t end = std::min(in.batch * height, job * 16 + 16);
     for (int64_t row = job * 16; row < end; ++row) {
       float* to = padded.get() + row * line;
@@ -225,10 +245,15 @@ Buffer Padded(ffi::ThreadPool& pool, const float* x, const Images& in, const Win
         std::memcpy(to, from, sizeof(float) * count * channels);
         continue;
       }
-      for (int64_t c = 0; c < channels; ++c) {
-        const float* from = x + ((n * channels + c) * in.height + y) * in.width;
-        for (int64_t i = 0; i < count; ++i) to[i * channels + c] = from[i];
+      const int64_t plane = in.height * in.width;
+      const float* from = x + n * channels * plane + y * in.width;
+      if (channels == 3) {  // colours, in one go
+        for (int64_t i = 0; i < count; ++i)
+          for (int64_t c = 0; c < 3; ++c) to[i * 3 + c] = from[c * plane + i];
+        continue;
       }
+      for (int64_t c = 0; c < channels; ++c)
+        for (int64_t i = 0; i < count; ++i) to[i * channels + c] = from[c * plane + i];
     }
   });
   return padded;
@@ -269,7 +294,7 @@ ffi::Error Convolve(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<f
   p.pixels = out.pixels();
   p.out = y->typed_data();
   p.after = &after;
-  switch (p.block / (kLanes / 2)) {
+  switch (p.block / kHalf) {
     case 1: Run<0, 1>(pool, p); break;
     case 2: Run<1, 0>(pool, p); break;
     case 3: Run<1, 1>(pool, p); break;
@@ -301,7 +326,7 @@ inline void ChannelTile(const float* const* table, int64_t taps, const float* we
   for (int p = 0; p < P; ++p)
     for (int v = 0; v < V; ++v) {
       float* to = out + p * channels + c + v * kLanes;
-      Store(to, after.Apply(acc[p][v], to, c + v * kLanes));
+      Store(to, after.Sum(acc[p][v], to, c + v * kLanes));
     }
 }
 
@@ -323,10 +348,11 @@ void ChannelPixels(const Taps& taps, const float* weights, int64_t channels, int
       float sums[kLanes] = {};
       for (int64_t t = 0; t < count; ++t)
         for (int64_t i = 0; i < channels; ++i) sums[i] += table[t * P + p][i] * weights[t * channels + i];
-      after.ApplySome(sums, out + p * channels, 0, channels);
+      after.SumSome(sums, out + p * channels, 0, channels);
       std::memcpy(out + p * channels, sums, sizeof(float) * channels);
     }
   }
+  after.Finish(out, channels, P, channels);
 }
 
 // One kernel per channel; weights [taps, channels].
@@ -355,7 +381,7 @@ ffi::Error ConvolveChannels(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   if (pixels * in.channels * taps.count() < kSmall) {
     for (int64_t job = 0; job < jobs; ++job) work(job);
   } else {
-    ParallelFor(pool, jobs, work);
+    TeamFor(pool, jobs, work);
   }
   return ffi::Error::Success();
 }
