@@ -27,6 +27,9 @@ HANDLERS = (
     "bireme_attention_backward",
     "bireme_linear_grads",
     "bireme_linear_weight_grads",
+    "bireme_bfloat16_linear",
+    "bireme_bfloat16_weight_grads",
+    "bireme_bfloat16_grads",
     "bireme_conv_forward",
     "bireme_conv_input_grad",
     "bireme_conv_weight_grad",
@@ -145,6 +148,12 @@ def _register(library: Any) -> Any:
 
 def available() -> bool:
     return load() is not None
+
+
+def has_bfloat16() -> bool:
+    """Whether the kernels were built for a CPU that multiplies bfloat16 numbers."""
+    library = load()
+    return library is not None and bool(library.bireme_has_bfloat16())
 
 
 def vector_shape() -> tuple[int, int]:
