@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "kernels": {"core", "ops"},
     "ops": {"core"},
     "autograd": {"core", "ops"},
-    "passes": {"core", "backends"},
+    "passes": {"core", "backends", "ops"},
     "regularizer": {"core", "ops"},
     "nn": {"core", "ops", "autograd", "passes", "regularizer"},
     "static": {
