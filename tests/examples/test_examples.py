@@ -18,7 +18,9 @@ def load(name):
     return runpy.run_path(str(EXAMPLES / name), run_name="example")
 
 
-def test_every_example_is_tested():
+def test_every_example_is_tested_and_listed():
+    page = (EXAMPLES / "README.md").read_text()
+    assert [p.name for p in EXAMPLES.glob("*.py") if f"]({p.name})" not in page] == []
     assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
         "burgers_pinn.py",
         "custom_op_cpp.py",
@@ -89,7 +91,8 @@ def test_pages_run(page, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", *[f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")]]
+PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
+PAGES += [f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")]
 
 
 @pytest.mark.parametrize("page", PAGES)
