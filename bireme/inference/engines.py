@@ -25,7 +25,7 @@ from bireme.inference.config import ENGINE_PASSES, Config
 from bireme.inference.net import Prepared
 from bireme.kernels import cpu_packed, native
 
-SMALL = 4096  # elements
+BUILT_IN = 1 << 20  # bytes of weights in each program; a MiB takes 50 ms to compile
 
 
 class EngineUnavailable(BiremeError, RuntimeError):
@@ -66,8 +66,9 @@ class XlaEngine(Engine):
         self._graph = self._fused(prepared.graph)
         count = len(prepared.types)
         weights = {i: np.asarray(self._graph.constants[i]) for i in range(count, self._inputs)}
-        # Small ones are built into the programs, where XLA folds them; large ones are shared.
-        self._fixed = {i: w for i, w in weights.items() if w.size <= SMALL}
+        # The smallest are built into the programs, where XLA folds them and a call is spared
+        # passing them; large ones are shared.
+        self._fixed = _smallest(weights, BUILT_IN)
         self._weights = [
             jax.device_put(w, self._device) for i, w in weights.items() if i not in self._fixed
         ]
@@ -116,6 +117,17 @@ class XlaEngine(Engine):
     def shrink(self) -> None:
         with self._lock:
             self._programs.clear()
+
+
+def _smallest(weights: dict[int, np.ndarray], limit: int) -> dict[int, np.ndarray]:
+    """As many of the smallest as have this many bytes together."""
+    found = {}
+    for i, weight in sorted(weights.items(), key=lambda pair: pair[1].nbytes):
+        limit -= weight.nbytes
+        if limit < 0:
+            break
+        found[i] = weight
+    return found
 
 
 # The default place and the kernel switches are the process's: one compilation at a time.

@@ -13,7 +13,7 @@ import pytest
 import bireme
 from bireme import inference, nn
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.inference.engines import EngineUnavailable
+from bireme.inference.engines import BUILT_IN, EngineUnavailable, XlaEngine
 from bireme.inference.predictor import UnknownHandle
 from tests.convert.paddle.real import agree, run_files, run_predictor, small_net
 
@@ -67,6 +67,22 @@ def test_handles(net: Path, predictor: inference.Predictor) -> None:
         result.copy_to_cpu(), expected(net, image(2, 3, 8, 8)), rtol=1e-5, atol=1e-5
     )
     assert result.lod() == []
+
+
+def test_large_weights_are_shared_by_programs(tmp_path: Path) -> None:
+    """A program has the small ones within it; what all shapes need is there once."""
+    width = BUILT_IN // 4 // 128
+    layer = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 64), nn.ReLU())
+    spec = bireme.static.InputSpec([None, 64], "float32", "x")
+    bireme.jit.save(layer, str(tmp_path / "net"), [spec])
+    predictor = inference.create_predictor(inference.Config(str(tmp_path / "net")))
+    x = image(2, 64)
+    (out,) = predictor.run([bireme.to_tensor(x)]) or []
+    np.testing.assert_allclose(out.numpy(), layer(bireme.to_tensor(x)).numpy(), 1e-4, 1e-5)
+    engine: Any = predictor._shared.engine([x])
+    assert isinstance(engine, XlaEngine)
+    assert sum(w.nbytes for w in engine._fixed.values()) <= BUILT_IN
+    assert len(engine._weights) == 1, "with both the limit would be passed"
 
 
 def test_run_with_tensors(net: Path, predictor: inference.Predictor) -> None:
