@@ -10,6 +10,8 @@ import numpy as np
 
 from bireme.backends.base import Backend, Executable
 from bireme.core import checks, jax_door
+from bireme.core import dtype as dt
+from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node
 from bireme.core.op import Call
 
@@ -46,7 +48,10 @@ class NumpyBackend(Backend):
         if not call.op.runs_on_numpy():
             out = _one_op(call)(*[a for a in arrays if a is not None])
             return np.asarray(out) if call.single else [np.asarray(o) for o in out]
-        out = call.run(np, arrays)
+        flat = call.cast(np, arrays)
+        if any(getattr(a, "dtype", None) in _HALVES for a in flat) and _is_widened(call):
+            flat = [_widened(a) for a in flat]
+        out = call.op.lower(np, call, flat)
         if call.single:
             return _as_type(out, call.outs[0])
         return [_as_type(o, t) for o, t in zip(out, call.outs, strict=True)]
@@ -56,6 +61,35 @@ class NumpyBackend(Backend):
         out = self.run_call(call, arrays)
         checks.look(call, [out] if call.single else list(out))
         return out
+
+
+# NumPy adds up halves in halves: a sum of bfloat16 ones ends at 256. So the cold tier computes in
+# float32 and rounds what comes out, as XLA does. These only move elements, look at the type itself,
+# or run graphs whose ops are widened one by one.
+EXACT = frozenset((
+    "as_strided", "as_strided_write", "assign_value", "bitcast", "cast", "concat", "cond", "detach",
+    "diagonal", "embedding", "expand", "fill", "flatten_all", "flip", "gather", "gather_nd",
+    "getitem", "getitem_at", "index", "index_set", "mask_set", "masked_fill", "masked_select",
+    "nan_to_num", "nextafter", "pad_constant", "pad_copy", "reshape", "roll", "scan", "setitem",
+    "setitem_at", "split", "squeeze", "stack", "take", "take_along_axis", "take_elements",
+    "take_last", "take_rows", "tile", "transpose", "tril", "triu", "unfold", "unsqueeze", "unstack",
+    "where", "while_loop",
+))  # fmt: skip
+_HALVES = frozenset(d.numpy for d in dt.ALL if d.is_floating and d.itemsize < 4)
+
+
+def _is_widened(call: Call) -> bool:
+    """Whether an op computes in float32 although it is given less. A user's own op never does."""
+    op = call.op
+    if isinstance(op, GradOp):
+        op = call.attrs["forward"].op
+    elif op.name in EXACT or "graph" in call.attrs:
+        return False
+    return (getattr(op.body, "__module__", None) or "").startswith("bireme.")
+
+
+def _widened(array: Any) -> Any:
+    return array.astype(np.float32) if getattr(array, "dtype", None) in _HALVES else array
 
 
 def _as_type(out: Any, want: Any) -> np.ndarray:

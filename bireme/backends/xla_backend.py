@@ -23,6 +23,16 @@ class XlaExecutable(Executable):
     def put(self, array: Any) -> Any:
         return jax_door.jax().device_put(array, self._device)
 
+    def adds_on(self, device: Any) -> int:
+        """Bytes on a device that a run needs besides its inputs: results and scratch memory."""
+        if device is not self._device and device not in getattr(self._device, "device_set", ()):
+            return 0
+        planned = self.compiled.memory_analysis()
+        if planned is None:  # a plug-in need not tell
+            return 0
+        made = planned.output_size_in_bytes - planned.alias_size_in_bytes
+        return planned.temp_size_in_bytes + made
+
 
 class XlaBackend(Backend):
     name = "xla"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from bireme.core import dtype as _dtypes
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.random import Generator, default_generator
-from bireme.core.tensor import Tensor
+from bireme.core.tensor import Tensor, VarType
 from bireme.device import (
     get_all_custom_device_type,
     get_available_custom_device,
@@ -35,6 +35,7 @@ VarDesc = SimpleNamespace(
         FP64=_dtypes.float64,
         COMPLEX64=_dtypes.complex64,
         COMPLEX128=_dtypes.complex128,
+        **{kind.name: kind for kind in VarType},
     )
 )
 DataType = SimpleNamespace(

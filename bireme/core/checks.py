@@ -63,6 +63,9 @@ watcher: Callable[[Any, np.ndarray], None] = _refuse
 # (op, kernel); empty: nobody counts.
 counters: list[Callable[[list[Any], Mapping[tuple[str, str], int]], None]] = []
 
+# Each is called with an executable that is about to run; empty: nobody watches.
+starting: list[Callable[[Any], None]] = []
+
 
 def look(call: Any, results: list[np.ndarray]) -> None:
     """Show an op's results to the watcher."""

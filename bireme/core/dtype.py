@@ -35,7 +35,7 @@ class DType:
         return f"paddle.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (as_dtype, (self.name,))
+        return (_named, (self.name,))
 
 
 bool_ = DType("bool", np.bool_, "b")
@@ -61,6 +61,10 @@ ALL: tuple[DType, ...] = (
     float32, float64, complex64, complex128, float8_e4m3fn, float8_e5m2,
 )  # fmt: skip
 
+# Names of Paddle's for what no tensor holds, there or here: programs compare types with them.
+pstring = DType("pstring", np.str_, "s")
+raw = DType("raw", np.void, "s")
+
 _LOOKUP: dict[Any, DType] = {}
 for _d in ALL:
     _LOOKUP[_d] = _d
@@ -72,6 +76,11 @@ _LOOKUP.update({bool: bool_, int: int64, float: float32, complex: complex64})
 _LOOKUP.update({"half": float16, "float": float32, "double": float64, "int": int32, "long": int64})
 
 _default = float32
+
+
+def _named(name: str) -> DType:
+    """The DType of this name: how they come out of a pickle."""
+    return {"pstring": pstring, "raw": raw}.get(name) or as_dtype(name)
 
 
 def as_dtype(spec: Any) -> DType:

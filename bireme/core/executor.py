@@ -177,6 +177,8 @@ def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: T
         ):
             buffers[i] = leaves[i].buf = executable.put(buf)
             del buf
+    for watch in checks.starting:
+        watch(executable)
     arguments = (floats, ints, *buffers)
     try:
         trace.results.extend(itertools.starmap(executable.call, (arguments,)))

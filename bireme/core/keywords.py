@@ -60,7 +60,8 @@ ALIASES: dict[str, dict[str, str]] = {
         "device=place": "to_tensor",
         "dim1=axis1 dim2=axis2 input=x": "diagonal",
         (
-            "dim=axis indices=num_or_indices indices_or_sections=num_or_indices input=x"
+            "dim=axis indices=num_or_indices indices_or_sections=num_or_indices input=x "
+            "sections=num_or_indices"
         ): "tensor_split",
         "dim=axis input=x sizes=shape": "unflatten",
         "dimension=axis": "unfold",

@@ -140,7 +140,7 @@ class Ready:
 
     def _call(self, leaves: list[Value], ints: Sequence[int], into: list[Value]) -> None:
         program = self.program
-        if program.runs < _WARM or checks.counters or config.check_nan_inf:
+        if program.runs < _WARM or checks.counters or checks.starting or config.check_nan_inf:
             self._call_first(leaves, ints, into)
             return
         executable = program.executable

@@ -55,6 +55,12 @@ def set_contents(trace: Any, tensor: Any, array: Any) -> bool:
 
 
 @singledispatch
+def block(trace: Any) -> Any:
+    """The block of the program that `trace` records; None where it records no program."""
+    return None
+
+
+@singledispatch
 def description(trace: Any, tensor: Any) -> str | None:
     """How a tensor prints that the recorder `trace` holds without contents."""
     return None

@@ -9,6 +9,7 @@ belongs to the handle itself: reading, gradients, naming, conversion.
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,15 @@ class Size(list):
 
     def numel(self) -> int:
         return int(np.prod(self)) if self else 1
+
+
+class VarType(enum.Enum):
+    """The kinds of things that a variable of a Paddle program may hold, numbered as there."""
+
+    DENSE_TENSOR = 7
+    SELECTED_ROWS = 8
+    DENSE_TENSOR_ARRAY = 13
+    RAW = 17
 
 
 class Tensor:
@@ -110,6 +120,16 @@ class Tensor:
     def layout(self) -> str:
         """Dense tensors lie in order of their dimensions, which Paddle calls NCHW."""
         return "NCHW"
+
+    @property
+    def type(self) -> VarType | None:
+        """What Paddle's programs call a tensor; None for sparse ones, as there."""
+        return VarType.DENSE_TENSOR
+
+    @property
+    def block(self) -> Any:
+        """The block of the static program that this is a variable of; None elsewhere."""
+        return states.block(self._value.trace)
 
     @property
     def offset(self) -> int:
@@ -468,7 +488,6 @@ class Parameter(Tensor):
     regularizer: Any = None
     need_clip: bool = True
     is_distributed: bool = False
-    block: Any = None  # programs pass it on to initializers, which do without one
 
     def __init__(self, value: Any, trainable: bool = True, name: str | None = None):
         super().__init__(value, None)

@@ -15,10 +15,14 @@ from bireme.device import cuda, custom_device
 from bireme.device.memory import (
     as_accelerator,
     empty_cache,
+    ipc_collect,
     max_memory_allocated,
     max_memory_reserved,
     memory_allocated,
     memory_reserved,
+    reset_max_memory_allocated,
+    reset_max_memory_reserved,
+    reset_peak_memory_stats,
 )
 from bireme.device.properties import (
     DeviceProperties,
@@ -252,6 +256,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_compiled_with_cinn",
@@ -267,6 +272,9 @@ __all__ = [
     "max_memory_reserved",
     "memory_allocated",
     "memory_reserved",
+    "reset_max_memory_allocated",
+    "reset_max_memory_reserved",
+    "reset_peak_memory_stats",
     "set_device",
     "set_rng_state",
     "set_stream",

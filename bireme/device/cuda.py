@@ -54,6 +54,16 @@ def max_memory_reserved(device: Any = None) -> int:
     return memory.max_memory_reserved(_gpu("max_memory_reserved", device))
 
 
+def reset_max_memory_allocated(device: Any = None) -> None:
+    """Let `max_memory_allocated` begin anew."""
+    memory.reset_max_memory_allocated(_gpu("reset_max_memory_allocated", device))
+
+
+def reset_max_memory_reserved(device: Any = None) -> None:
+    """Let `max_memory_reserved` begin anew."""
+    memory.reset_max_memory_reserved(_gpu("reset_max_memory_reserved", device))
+
+
 def current_stream(device: Any = None) -> Stream:
     """The stream that work on a GPU goes to now."""
     return _current_stream(_gpu("current_stream", device))
@@ -106,6 +116,8 @@ __all__ = [
     "memory_allocated",
     "memory_reserved",
     "memory_summary",
+    "reset_max_memory_allocated",
+    "reset_max_memory_reserved",
     "stream_guard",
     "synchronize",
 ]

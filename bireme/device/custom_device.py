@@ -74,6 +74,16 @@ def max_memory_reserved(device: Any = None) -> int:
     return memory.max_memory_reserved(_chip("max_memory_reserved", device))
 
 
+def reset_max_memory_allocated(device: Any = None) -> None:
+    """Let `max_memory_allocated` begin anew."""
+    memory.reset_max_memory_allocated(_chip("reset_max_memory_allocated", device))
+
+
+def reset_max_memory_reserved(device: Any = None) -> None:
+    """Let `max_memory_reserved` begin anew."""
+    memory.reset_max_memory_reserved(_chip("reset_max_memory_reserved", device))
+
+
 __all__ = [
     "Event",
     "Stream",
@@ -85,5 +95,7 @@ __all__ = [
     "max_memory_reserved",
     "memory_allocated",
     "memory_reserved",
+    "reset_max_memory_allocated",
+    "reset_max_memory_reserved",
     "synchronize",
 ]

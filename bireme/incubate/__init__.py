@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.core.keywords import accept as _accept
 from bireme.geometric import segment_max, segment_mean, segment_min, segment_sum
-from bireme.incubate import asp, autograd, autotune, distributed, nn, optimizer
+from bireme.incubate import asp, autograd, autotune, cc, distributed, nn, optimizer
 from bireme.incubate.operators import (
     graph_khop_sampler,
     graph_reindex,
@@ -18,8 +18,8 @@ from bireme.incubate.optimizer import LookAhead, ModelAverage
 from bireme.incubate.predicted import inference
 
 __all__ = [
-    "LookAhead", "ModelAverage", "asp", "autograd", "autotune", "distributed", "graph_khop_sampler",
-    "graph_reindex",
+    "LookAhead", "ModelAverage", "asp", "autograd", "autotune", "cc", "distributed",
+    "graph_khop_sampler", "graph_reindex",
     "graph_sample_neighbors", "graph_send_recv", "identity_loss", "inference", "nn", "optimizer",
     "segment_max", "segment_mean", "segment_min", "segment_sum", "softmax_mask_fuse",
     "softmax_mask_fuse_upper_triangle",

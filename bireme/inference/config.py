@@ -36,7 +36,6 @@ _OTHER_VENDORS = {
     "ipu": "Graphcore IPUs; a chip with a PJRT plug-in is used by enable_custom_device",
     "dlnne": "DL-NNE", "lite": "Paddle Lite", "int8": "oneDNN's int8 kernels",
     "cutlass": "CUTLASS kernels, which XLA chooses for itself",
-    "sparse_conv": "sparse convolution on CUDA",
 }  # fmt: skip
 
 
@@ -369,6 +368,11 @@ class Config:
     def exp_enable_mixed_precision_ops(self, white_list: set[str]) -> None:
         """Ops that follow the lower precision although they would stay in float32."""
         self._low_ops = frozenset(white_list)
+
+    def exp_sparse_conv_using_buffer(
+        self, kernels: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
+    ) -> None:
+        """Sizes of sparse convolutions for which Paddle keeps buffers; XLA plans its own."""
 
     def enable_low_precision_io(self, x: bool = True) -> None:
         """Take inputs and give results in the model's lower precision, not in float32."""

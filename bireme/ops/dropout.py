@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.random import bits, next_key
 from bireme.core.tensor import Tensor
@@ -74,7 +74,12 @@ def _dropout_scaled(xp, x, scale):
 
 
 def _probability(function: str, p: Any) -> float:
-    p = float(p)
+    try:
+        p = float(p)
+    except (TypeError, ValueError):
+        raise TypeMismatch(
+            f"[{function}] p must be a number. Received: {type(p).__name__} {p!r}"
+        ) from None
     if not 0.0 <= p <= 1.0:
         raise InvalidArgument(f"[{function}] p must be in [0, 1]. Received: {p}")
     return p

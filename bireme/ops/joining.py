@@ -169,6 +169,11 @@ def _sections(sections: tuple[Any, ...], size: Any, axis: int) -> tuple[Any, ...
 
 def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     """Parts of the given sizes along `dim`."""
+    if not isinstance(split_sizes, list | tuple):
+        raise TypeMismatch(
+            "[split_with_sizes] takes a list of sizes; split(x, n) makes n equal parts. Received: "
+            f"split_sizes={split_sizes!r}"
+        )
     return split(self, tuple(split_sizes), dim)
 
 

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor, second_name
+from bireme.core.errors import (
+    InvalidArgument,
+    ShapeMismatch,
+    TypeMismatch,
+    not_a_tensor,
+    second_name,
+)
 from bireme.core.op import broadcast_shapes as common_shape
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -327,14 +333,32 @@ def _transposed(array: np.ndarray, perm: tuple[int, ...]) -> np.ndarray:
 TRANSPOSE = Step(_transpose, _transpose_write, _transposed)
 
 
-def transpose(x: Tensor, perm: Any, *more: int, name: str | None = None) -> Tensor:
-    """Dimensions in the order `perm`; two numbers instead of a list swap two dimensions."""
+def transpose(
+    x: Tensor, perm: Any = None, *more: int, name: str | None = None, **swapped: int
+) -> Tensor:
+    """Dimensions in the order `perm`; two numbers instead of a list swap two dimensions, also as
+    `dim0` and `dim1`, or `axis0` and `axis1`."""
     if perm.__class__ is not tuple:
-        if perm.__class__ is int:
+        if perm is None or swapped:
+            perm = _swap(x.ndim, *_named_pair(perm, more, swapped))
+        elif perm.__class__ is int:
             perm = (perm, *more) if len(more) != 1 else _swap(x.ndim, perm, more[0])
         else:
             perm = tuple(perm) if perm.__class__ is list else ints(perm, "perm")
     return as_view(_transpose(x, perm), x, TRANSPOSE, (perm,))
+
+
+def _named_pair(perm: Any, more: tuple[int, ...], named: dict[str, int]) -> tuple[int, int]:
+    """The two dimensions of transpose(x, dim0=0, dim1=1); the first may go by position."""
+    given = {name.replace("axis", "dim"): d for name, d in named.items()}
+    if perm is not None:
+        given["dim0"] = perm
+    if given.keys() == {"dim0", "dim1"} and not more:
+        return given["dim0"], given["dim1"]
+    raise TypeMismatch(
+        "[transpose] takes the new order of the dimensions, as in transpose(x, [1, 0]), or two to "
+        f"swap, as dim0 and dim1. Received: perm={perm}, {named or 'nothing else'}"
+    )
 
 
 def _swap(ndim: int, first: int, second: int) -> tuple[int, ...]:

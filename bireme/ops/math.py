@@ -537,7 +537,12 @@ def _polar_vjp(xp: Any, grad: Any, abs: Any, angle: Any, out: Any) -> tuple[Any,
     return xp.real(grad * unit), xp.real(grad * xp.conj(1j * out))
 
 
-@op(vjp=_polar_vjp, check=lambda abs, angle: _check_parts(abs, angle), infer=_complex_type)
+@op(
+    vjp=_polar_vjp,
+    promote="binary",
+    check=lambda abs, angle: _check_parts(abs, angle),
+    infer=_complex_type,
+)
 def polar(xp, abs, angle):
     """The complex number of size `abs` at `angle`."""
     return abs * xp.cos(angle) + 1j * (abs * xp.sin(angle))

@@ -34,7 +34,7 @@ def _flip(xp, x, axis=()):
 
 def flip(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     """`x` in reverse order along `axis`."""
-    if x.ndim == 0:
+    if x.ndim == 0 and (type(axis) is int or len(axis)):
         dimension_in(axis, 0, "flip")
     return _flip(x, axes_in(axis, x.ndim, "flip"))
 

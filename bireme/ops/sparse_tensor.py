@@ -152,6 +152,12 @@ class SparseTensor(Tensor):
 
     cast = astype
 
+    @property
+    def type(self) -> None:
+        """None, as in Paddle: a program has no variable of this kind."""
+
+    block = type
+
     # --- reading --------------------------------------------------------------------------
 
     def to_dense(self) -> Tensor:
@@ -412,13 +418,22 @@ def is_sparse_csr(self: Tensor) -> bool:
     return False
 
 
+def coalesce(self: Tensor, name: str | None = None) -> SparseCooTensor:
+    """`coalesce` of a sparse tensor with COO layout."""
+    raise _not_sparse(self, "coalesce", "coo")
+
+
+def _not_sparse(x: Tensor, name: str, layout: str) -> TypeMismatch:
+    kind = f"{layout} layout" if isinstance(x, SparseTensor) else "sparse tensors"
+    return TypeMismatch(
+        f"[{name}] is a method of {kind} only. Received: {type(x).__name__} of shape "
+        f"{x.shape}; convert with x.to_sparse_{layout}(...)"
+    )
+
+
 def _sparse_only(name: str, layout: str) -> Callable[[Tensor], Any]:
     def method(self: Tensor) -> Any:
-        kind = f"{layout} layout" if isinstance(self, SparseTensor) else "sparse tensors"
-        raise TypeMismatch(
-            f"[{name}] is a method of {kind} only. Received: {type(self).__name__} of shape "
-            f"{self.shape}; convert with x.to_sparse_{layout}(...)"
-        )
+        raise _not_sparse(self, name, layout)
 
     method.__name__, method.__qualname__ = name, f"Tensor.{name}"
     method.__doc__ = f"`{name}` of a sparse tensor with {layout.upper()} layout."
@@ -426,9 +441,9 @@ def _sparse_only(name: str, layout: str) -> Callable[[Tensor], Any]:
 
 
 METHODS: tuple[Callable[..., Any], ...] = (
-    to_sparse_coo, to_sparse_csr, to_dense, is_sparse_coo, is_sparse_csr,
+    to_sparse_coo, to_sparse_csr, to_dense, is_sparse_coo, is_sparse_csr, coalesce,
     *(_sparse_only(n, "coo") for n in
-      ("indices", "values", "nnz", "sparse_dim", "dense_dim", "coalesce", "is_coalesced")),
+      ("indices", "values", "nnz", "sparse_dim", "dense_dim", "is_coalesced")),
     *(_sparse_only(n, "csr") for n in ("crows", "cols")),
 )  # fmt: skip
 

@@ -441,7 +441,18 @@ def _checked_parameters(parameters: Any) -> list[Any]:
         raise TypeMismatch("parameters must be a list of tensors. Received: a single Tensor")
     if isinstance(parameters, dict):
         raise TypeMismatch("parameters must be a list; for parameter groups, a list of dicts")
-    return list(parameters)
+    if not isinstance(parameters, Iterable):
+        raise TypeMismatch(
+            f"parameters must be a list of tensors. Received: {type(parameters).__name__}"
+        )
+    given = list(parameters)
+    for p in given:
+        if not isinstance(p, Tensor | dict):
+            raise TypeMismatch(
+                "parameters must be tensors, or dicts for groups of them. Received: "
+                f"{type(p).__name__} {p!r}"
+            )
+    return given
 
 
 class MissingParameters(TypeMismatch, AttributeError):

@@ -254,6 +254,11 @@ def _description(into: ProgramTrace, tensor: Any) -> str | None:
     )
 
 
+@states.block.register
+def _block(into: ProgramTrace) -> Any:
+    return into.program.global_block()
+
+
 @states.parameters.register
 def _parameters(into: ProgramTrace) -> list[Any]:
     return [p for p in into.program.all_parameters() if p._node is not None]

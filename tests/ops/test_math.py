@@ -201,3 +201,14 @@ def test_half_precision_stays_half():
         ):
             assert made.dtype is low.dtype
             assert np.isfinite(np.asarray(made.numpy(), np.float32)).all()
+
+
+def test_a_number_is_taken_as_a_tensor_of_it() -> None:
+    """Paddle insists on tensors; here exp(2) is what exp of the tensor 2 is, not cut off."""
+    for function in (bireme.exp, bireme.cos, bireme.floor, bireme.square, bireme.sign):
+        for number in (2, 1.5):
+            got, want = function(number), function(bireme.to_tensor(number))
+            assert got.dtype == want.dtype
+            assert got.item() == want.item()
+    assert bireme.add(1, 2).dtype == bireme.int64
+    assert bireme.divide(1, 2).item() == 0.5

@@ -12,14 +12,14 @@ from types import ModuleType
 from typing import Any
 
 import bireme
-from tests.parity.test_signatures import COMPLETE, PARTIAL, find, has, methods, public
+from tests.parity.test_signatures import MODULES, find, has, methods, public
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def public_names(paddle: Any) -> list[str]:
     """Functions, classes and Tensor methods of the wheel that are here, below `paddle`."""
-    names = [n for m in (*COMPLETE, *PARTIAL) for n in public(paddle, m)]
+    names = [n for m in MODULES for n in public(paddle, m)]
     names += methods(paddle, "Tensor")
     return [n for n in dict.fromkeys(names) if has(n) and _is_called(thing(n))]
 

@@ -32,7 +32,7 @@ ELSEWHERE: dict[str, str] = {
     "device": "device.*",
     "distributed": (
         "distributed.* static.default_main_program static.nn.sparse_embedding DataParallel "
-        "Tensor.process_mesh Tensor.placements"
+        "Tensor.process_mesh Tensor.placements incubate.distributed.*"
     ),
     "distribution": "distribution.*",
     "geometric": "geometric.* incubate.graph_khop_sampler incubate.graph_sample_neighbors",
@@ -59,16 +59,16 @@ ELSEWHERE: dict[str, str] = {
         "Tensor.concat Tensor.broadcast_tensors Tensor.block_diag Tensor.multi_dot Tensor.reverse "
         "Tensor.take_along_dim"
     ),
-    "optimizer": "optimizer.* regularizer.* nn.ClipGrad*",
+    "optimizer": "optimizer.* regularizer.* nn.ClipGrad* incubate.optimizer.*",
     "profiler": "profiler.*",
-    "quantization": "quantization.*",
+    "quantization": "quantization.* nn.quant.*",
     "sparse": (
         "sparse.* Tensor.coalesce Tensor.crows Tensor.dense_dim Tensor.indices Tensor.nnz "
         "Tensor.is_coalesced Tensor.sparse_dim Tensor.to_dense Tensor.values"
     ),
-    "static": "static.* disable_static enable_static",
+    "static": "static.* disable_static enable_static Tensor.block",
     "text": "text.*",
-    "utils": "utils.* hub.help hub.load_state_dict_from_url from_dlpack to_dlpack",
+    "utils": "utils.* sysconfig.* hub.help hub.load_state_dict_from_url from_dlpack to_dlpack",
     "vision": "vision.*",
     ".": (
         "enable_compat disable_compat LazyGuard MmapStorage disable_signal_handler set_flags "
@@ -81,7 +81,7 @@ REASONS: dict[str, str] = {
     "dtype Tensor": "classes whose objects every row uses",
     "*Tensor": "rows_names.py makes one of each; they make Tensors, which is what is compared",
     "vision.models.*": "tests/vision/test_models.py builds every name of the module's list",
-    "*cuda* *CUDAPinnedPlace *pin_memory Tensor.data_ptr": "hardware",
+    "*cuda* *CUDAPinnedPlace *CUDAExtension *pin_memory Tensor.data_ptr": "hardware",
     "device.*": "hardware: tests/device calls what there is to call",
     "check_shape": "compares with each package's own classes",
     "autocast get_autocast_* amp.get_autocast_* amp.is_*": (
@@ -106,7 +106,7 @@ REASONS: dict[str, str] = {
     "nn.FeatureAlphaDropout": "random: nn.functional.feature_alpha_dropout is in tests/ops",
     "static.BuildStrategy static.nn.row_conv": "switches without effect; tests/static calls fc",
     "callbacks.ProgBarLogger": "Model.fit makes it: tests/hapi reads what it prints",
-    "distribution.Transform quantization.BaseObserver": "base classes; theirs are tested",
+    "distribution*.Transform quantization.BaseObserver": "base classes; theirs are tested",
     "sparse.nn.functional.subm_conv*_igemm": "the wheel has no CPU kernel: subm_conv2d has rows",
     "vision.transforms.BaseTransform": "a base class",
     "vision.transforms.*Transform": "random: ColorJitter and the functions below it are tested",

@@ -68,6 +68,18 @@ def test_variables_have_names_types_and_kinds(programs: Any) -> None:
     assert "matmul" in str(main)
 
 
+def test_variables_know_their_block(programs: Any) -> None:
+    main, _ = programs
+    x = static.data("x", [None, 4])
+    loss = static.nn.fc(x, 3).mean()
+    for variable in (x, loss, main.all_parameters()[0]):
+        assert variable.block == main.global_block()
+        assert variable.block.program is main
+    paddle.disable_static()
+    assert paddle.ones([2]).block is None
+    paddle.enable_static()
+
+
 def test_modes() -> None:
     assert not paddle.in_dynamic_mode()
     paddle.disable_static()

@@ -5,6 +5,7 @@ Tensors are [channels, height, width], arrays [height, width(, channels)], PIL i
 
 from __future__ import annotations
 
+import numbers
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -167,6 +168,10 @@ def affine(
     center: Sequence[float] | None = None,
 ) -> Any:
     """Turn clockwise by `angle` degrees, scale, shear by degrees and move by (x, y) pixels."""
+    if not isinstance(angle, numbers.Real):
+        raise TypeMismatch(f"[affine] angle must be a number. Received: {angle!r}")
+    if not isinstance(translate, list | tuple) or len(translate) != 2:
+        raise InvalidArgument(f"[affine] translate must be two numbers. Received: {translate!r}")
     kind = _kind("affine", img)
     return kind.affine(img, angle, translate, scale, shear, interpolation, fill, center)
 
