@@ -380,11 +380,14 @@ def promotion(op: Op, types: tuple[InputType, ...], amp: Any) -> tuple[DType | N
 
 def _number_cast(op: Op, number: NumberType, target: DType | None) -> DType:
     """Numbers follow the tensors' type; without promotion, integers stay int64 (seeds, sizes)."""
-    if target is None or (op.promote is None and not (number is FLOAT and target.differentiable)):
+    follows = op.promote is not None or (number is FLOAT and target and target.differentiable)
+    if target is None or not follows:
         return number.dtype
     return target
 
 
+    elif op.promote == "float" or op.infer == "elementwise":  # nothing but numbers, as tensors
+        target = _common_type(op, tensors, types)
 def _common_type(op: Op, tensors: list[DType], types: tuple[InputType, ...]) -> DType | None:
     if not tensors:
         kinds = [t.kind for t in types if isinstance(t, NumberType)]
