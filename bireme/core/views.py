@@ -171,6 +171,16 @@ def _unfilled(origin: Aval) -> np.ndarray:
     return np.empty(origin.shape, origin.dtype.numpy)  # never touched, so never backed by memory
 
 
+def has_family(tensor: Tensor) -> bool:
+    """Whether some other tensor that is still there shares its memory."""
+    link = tensor._view
+    root = tensor if link is None else link[0]()
+    if root is None:
+        return False
+    others = [r() for r in root._views or ()]
+    return root is not tensor or any(t is not None and t is not tensor for t in others)
+
+
 def check_inplace(tensor: Tensor, name: str) -> None:
     """Raise where Paddle does: a leaf that needs a gradient cannot change under autograd."""
     if state.trace.tape and tensor._node.__class__ is LeafNode:

@@ -211,8 +211,11 @@ def call(function: Any) -> Any:
         if new is inner:
             return impure.replaced(function)
         return types.MethodType(new, function.__self__)
-    if kind is type or kind is types.BuiltinFunctionType:
+    if kind is type:
         return sources.BUILTINS.get(function) or impure.replaced(function)
+    if kind is types.BuiltinFunctionType or kind is types.MethodDescriptorType:
+        own = sources.BUILTINS.get(function)
+        return own or sources.watched(impure.replaced(function))
     if kind is functools.partial:
         return functools.partial(call(function.func), *function.args, **function.keywords)
     if hasattr(function, "sublayers") and hasattr(function, "forward"):

@@ -168,7 +168,22 @@ def _loops(body: list[ast.stmt]) -> list[ast.stmt]:
     return made
 
 
+def _test_inside(loop: ast.While) -> None:
+    """`while (y := f()): A` becomes `while True: if not (y := f()): break` and A, so that y is a
+    variable of the body."""
+    jumps = (ast.Break, ast.Continue)
+    if not contains(loop.test, ast.NamedExpr) or contains(loop.orelse, jumps, LOOPS):
+        return
+    (leave,) = parse("if 0: break", loop.test)
+    leave.test = negated(loop.test)  # type: ignore[attr-defined]
+    leave.body = [*loop.orelse, *leave.body]  # type: ignore[attr-defined]
+    loop.test = ast.copy_location(ast.Constant(True), loop.test)
+    loop.body, loop.orelse = [leave, *loop.body], []
+
+
 def _loop(loop: ast.For | ast.While) -> list[ast.stmt]:
+    if isinstance(loop, ast.While):
+        _test_inside(loop)
     before: list[ast.stmt] = []
     after: list[ast.stmt] = []
     orelse, loop.orelse = loop.orelse, []

@@ -4,12 +4,13 @@ a tensor decides that only a run will know."""
 from __future__ import annotations
 
 import builtins
-import collections
 import operator
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from bireme.core import dims
 from bireme.core.capture_trace import dimension
@@ -17,7 +18,8 @@ from bireme.core.errors import CaptureError, user_line
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.tensor import Tensor
 from bireme.jit.convert import call, is_users_module
-from bireme.jit.sources import Source, as_source
+from bireme.jit.decided import Part, assigning, changing, containers
+from bireme.jit.sources import CHANGING, Source, as_source
 from bireme.jit.watch import current
 from bireme.ops import control_loops, control_record
 from bireme.ops.checks import check as check_tensor
@@ -71,11 +73,13 @@ class Names:
         return value
 
     def will_set_outer(self, name: str) -> None:
+        assigning(name)
         watch = current()
         if watch is not None:
             watch.will_set_entry(self._globals, name)
 
     def will_set_closed(self, name: str) -> None:
+        assigning(name)
         watch = current()
         if watch is not None and name in self._cells:
             watch.will_set_cell(self._cells[name], name)
@@ -119,23 +123,31 @@ def item(container: Any, key: Any) -> Any:
 
 def mutator(thing: Any, name: str) -> Any:
     """`thing.append` and the like, which is about to be called."""
-    watch = current()
-    if watch is not None and isinstance(thing, _CHANGING):
-        watch.will_change(thing)
+    if isinstance(thing, CHANGING):
+        _will_change(thing)
     return attr(thing, name)
 
 
 def will_set(read: Callable[[], Any], name: str) -> None:
     """`read().name` is about to get another value."""
     watch, thing = current(), get(read)
-    if watch is not None and thing is not UNDEFINED:
-        watch.will_set(thing, name)
+    if thing is not UNDEFINED:
+        changing(thing, name)
+        if watch is not None:
+            watch.will_set(thing, name)
 
 
 def will_change(read: Callable[[], Any]) -> None:
     """An element of `read()` is about to get another value."""
-    watch, thing = current(), get(read)
-    if watch is not None and isinstance(thing, _CHANGING):
+    thing = get(read)
+    if isinstance(thing, (*CHANGING, np.ndarray)):
+        _will_change(thing)
+
+
+def _will_change(thing: Any) -> None:
+    changing(thing)
+    watch = current()
+    if watch is not None and isinstance(thing, CHANGING):
         watch.will_change(thing)
 
 
@@ -146,12 +158,9 @@ def may_change(read: Callable[[], Any], name: str | None = None) -> None:
     if watch is None or (name is not None and not watch.is_outer(thing)):
         return
     found = thing if name is None else getattr(thing, name, None)
-    if isinstance(found, _CHANGING):
+    if isinstance(found, CHANGING):
         watch.reached(found, False)
         watch.will_change(found)
-
-
-_CHANGING = (list, dict, set, collections.deque)
 
 
 class _Variables:
@@ -161,22 +170,42 @@ class _Variables:
         self.get, self.put, self.names = get, put, names
         self.before = get()
         self.rebound = [False] * len(names)
+        # The objects whose attributes are among the variables.
+        self.holders: list[tuple[Any, str]] = getattr(get, "holders", list)()
 
     def run(self, values: Sequence[Any], function: Callable[[], Any]) -> list[Any]:
         """`function()` on copies of the containers; what it leaves in the variables."""
         copies = [map_leaves(lambda x: x, v) for v in values]
         self.put(copies)
-        function()
+        with Part(self.names, copies, self.holders) as part:
+            function()
         after = self.get()
+        part.check(after)
         for i, (old, new) in enumerate(zip(copies, after, strict=True)):
             self.rebound[i] |= new is not old
         return after
 
+    def test(self, values: Sequence[Any], function: Callable[[], Any]) -> Any:
+        """The condition of a loop, which runs as often as it says itself."""
+        self.put(values)
+        with Part(self.names) as part:
+            holds = function()
+        part.check([holds])
+        return holds
+
     def finish(self, values: Sequence[Any]) -> None:
-        self.put([
+        """After a branch: new contents into the lists and dicts that were there before."""
+        self.leave([
             v if rebound else put_back(b, v)
             for b, v, rebound in zip(self.before, values, self.rebound, strict=True)
         ])  # fmt: skip
+
+    def leave(self, values: Sequence[Any]) -> None:
+        for found in containers(self.before):
+            changing(found)
+        for thing, name in self.holders:
+            changing(thing, name)
+        self.put(values)
 
     def __enter__(self) -> _Variables:
         return self
@@ -232,15 +261,12 @@ def run_while(
             return
         body()
     with _Variables(get, put, names) as variables:
-
-        def tested(values: list[Any]) -> Any:
-            put(values)
-            return test()
-
         after = control_loops.while_loop(
-            tested, lambda values: variables.run(values, body), names, variables.before, wanted
-        )
-    put(after)
+            lambda values: variables.test(values, test),
+            lambda values: variables.run(values, body),
+            names, variables.before, wanted,
+        )  # fmt: skip
+    variables.leave(after)
 
 
 def run_for(
@@ -254,6 +280,8 @@ def run_for(
 ) -> None:
     """`for item in over: body(item)`; `going()` says whether no `break` has come."""
     source = as_source(over)
+    if isinstance(over, Iterator):
+        changing(over)
     if source is not None:
         if type(source.length) is not int or source.length > UNROLLED:
             _graph_for(source, body, going, get, put, names, wanted)
@@ -312,7 +340,7 @@ def _graph_for(
             after = control_loops.while_loop(
                 more, step, [*names, "the loop's count"], [*variables.before, 0], [*wanted, True]
             )[:-1]
-    put(after)
+    variables.leave(after)
 
 
 # --- logic ----------------------------------------------------------------------------------
@@ -328,12 +356,25 @@ def _truth(x: Any) -> Any:
 
 
 def and_(*operands: Callable[[], Any]) -> Any:
-    """`a and b`, with a tensor as the result where one of them decides."""
+    """Whether `a and b`, with a tensor as the result where one of them decides."""
     return _joined(operands, logical_and, False)
 
 
 def or_(*operands: Callable[[], Any]) -> Any:
     return _joined(operands, logical_or, True)
+
+
+def either(kind: str, *operands: Callable[[], Any]) -> Any:
+    """What `a and b` or `a or b` gives: one of the two."""
+    value: Any = operands[0]()
+    rest = operands[1:]
+    ends = kind == "or"
+    if not is_symbolic(value):
+        return value if not rest or bool(value) is ends else either(kind, *rest)
+    if not rest:
+        return value
+    sides = (lambda: value), (lambda: either(kind, *rest))
+    return choose(_truth(value), *(sides if ends else reversed(sides)))
 
 
 def _joined(operands: Sequence[Callable[[], Any]], join: Any, ends: bool) -> Any:
@@ -343,11 +384,19 @@ def _joined(operands: Sequence[Callable[[], Any]], join: Any, ends: bool) -> Any
         if i == len(operands) - 1:
             return value
         if is_symbolic(value):
-            rest = _joined(operands[i + 1 :], join, ends)
+            rest = _side(lambda i=i: _joined(operands[i + 1 :], join, ends))
             return join(_truth(value), _truth(rest))
         if bool(value) is ends:
             return value
     return value
+
+
+def _side(expression: Callable[[], Any]) -> Any:
+    """An expression that is computed only if a tensor says so."""
+    with Part() as part:
+        result = expression()
+    part.check([result])
+    return result
 
 
 def not_(x: Any) -> Any:
@@ -358,7 +407,7 @@ def choose(test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
     """`then() if test else other()`."""
     if not is_symbolic(test):
         return then() if test else other()
-    return control_record.branch(test, then, other)
+    return control_record.branch(test, lambda: _side(then), lambda: _side(other))
 
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -402,20 +451,36 @@ def compare(left: Any, *rest: tuple[str, Callable[[], Any]]) -> Any:
     return and_(*[lambda k=k, o=o: one(k, o) for k, o in rest])
 
 
-def check(test: Any, message: Callable[[], Any]) -> None:
-    """`assert test, message()`."""
+def check(test: Any, message: Callable[[], Any], tried: bool = False) -> None:
+    """`assert test, message()`; `tried` if an `except` of the function may be waiting for it."""
     if not is_symbolic(test):
         if not test:
             said = message()
             raise AssertionError(*([] if said is None else [said]))
         return
+    if tried:
+        raise CaptureError(
+            f"the assertion at {user_line()} is about a tensor and in a `try`; a graph is checked "
+            "after its run, where nothing catches the error"
+        )
     said = message()
     text = f"the assertion at {user_line()} failed" if said is None else str(said)
     check_tensor(_truth(test), text, AssertionError)
 
 
+def caught() -> None:
+    """An `except` of the user's has caught something, or `with` is about to be told of it. That a
+    capture fails is no business of theirs."""
+    error = sys.exc_info()[1]
+    if isinstance(error, CaptureError):
+        watch = current()
+        if watch is not None:
+            watch.refused = error
+        raise error
+
+
 __all__ = [
-    "UNDEFINED", "Names", "and_", "arithmetic", "attr", "call", "check", "choose", "compare", "get",
-    "item", "may_change", "mutator", "not_", "or_", "run_for", "run_if", "run_while",
-    "will_change", "will_set",
+    "UNDEFINED", "Names", "and_", "arithmetic", "attr", "call", "caught", "check", "choose",
+    "compare", "either", "get", "item", "may_change", "mutator", "not_", "or_", "run_for",
+    "run_if", "run_while", "will_change", "will_set",
 ]  # fmt: skip

@@ -4,12 +4,16 @@ of them. These stand for the builtins in rewritten functions."""
 from __future__ import annotations
 
 import builtins
+import types
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bireme.core import dims
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.tensor import Tensor
+from bireme.jit.decided import changing
+from bireme.jit.watch import current
 from bireme.ops.control_record import is_symbolic
 from bireme.ops.creation import full
 from bireme.ops.math import maximum, minimum
@@ -118,10 +122,65 @@ def len_(x: Any) -> Any:
 def _number(kind: type, dtype: str) -> Callable[..., Any]:
     def convert(*given: Any) -> Any:
         if len(given) == 1 and is_symbolic(given[0]) and given[0].size == 1:
-            return cast(given[0].reshape([]), dtype)
+            # A Python number would have no gradient.
+            return cast(given[0].detach().reshape([]), dtype)
         return kind(*given)
 
     return convert
+
+
+def next_(iterator: Any, *default: Any) -> Any:
+    changing(iterator)
+    return builtins.next(iterator, *default)
+
+
+def setattr_(thing: Any, name: str, value: Any) -> None:
+    _will_set(thing, name)
+    builtins.setattr(thing, name, value)
+
+
+def delattr_(thing: Any, name: str) -> None:
+    _will_set(thing, name)
+    builtins.delattr(thing, name)
+
+
+def _will_set(thing: Any, name: str) -> None:
+    changing(thing, name)
+    watch = current()
+    if watch is not None:
+        watch.will_set(thing, name)
+
+
+# Python's containers whose methods change them, and which of their methods do.
+CHANGING = (list, dict, set, deque)
+MUTATORS = frozenset(
+    ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add",
+     "discard", "sort", "reverse", "popitem", "appendleft", "popleft", "extendleft", "rotate")
+)  # fmt: skip
+_FIRST = frozenset(("_heapq", "_bisect", "_operator"))  # modules that change what they are given
+
+
+def watched(function: Any) -> Any:
+    """Python's own function, telling about the container that it changes."""
+    if current() is None:
+        return function
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, CHANGING):
+        if function.__name__ in MUTATORS:
+            changing(owner)
+            current().will_change(owner)  # type: ignore[union-attr]
+        return function
+    unbound = function.__class__ is types.MethodDescriptorType and function.__name__ in MUTATORS
+    if not unbound and function.__module__ not in _FIRST:
+        return function
+
+    def run(container: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(container, CHANGING):
+            changing(container)
+            current().will_change(container)  # type: ignore[union-attr]
+        return function(container, *args, **kwargs)
+
+    return run
 
 
 BUILTINS: dict[Any, Callable[..., Any]] = {
@@ -132,4 +191,7 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     builtins.int: _number(int, "int64"),
     builtins.float: _number(float, "float32"),
     builtins.bool: _number(bool, "bool"),
+    builtins.next: next_,
+    builtins.setattr: setattr_,
+    builtins.delattr: delattr_,
 }

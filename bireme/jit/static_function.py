@@ -193,6 +193,9 @@ class StaticFunction:
             try:
                 entry = self._capture_as(declared, rest)
             except CaptureError as e:
+                if declared != types and e.__cause__ is not None:  # an error in a branch
+                    self._close_sizes(e.__cause__)
+                    continue
                 entry = None
                 if declared != types:
                     with contextlib.suppress(CaptureError):
@@ -218,7 +221,7 @@ class StaticFunction:
                 self._variants.setdefault((declared, rest), []).append(entry)
             return entry
 
-    def _close_sizes(self, reason: Exception) -> None:
+    def _close_sizes(self, reason: BaseException) -> None:
         self._declared.clear()
         if self._sizes == "open":
             self._sizes = "shared"
@@ -474,8 +477,10 @@ def capture_with_specs(
 
     def run(arguments: list[Tensor]) -> Any:
         args, named = tree.unflatten(structure, arguments)
-        with converted_layers(layers), watching():
-            return rewritten(plain)(*args, **named)
+        with converted_layers(layers), watching() as watch:
+            result = rewritten(plain)(*args, **named)
+            watch.check()
+            return result
 
     def attempt(shared: bool) -> Captured:
         return capture(
@@ -484,7 +489,9 @@ def capture_with_specs(
 
     try:
         return attempt(False)
-    except ShapeMismatch:
+    except (ShapeMismatch, CaptureError) as e:
+        if not isinstance(e, ShapeMismatch) and not isinstance(e.__cause__, ShapeMismatch):
+            raise
         return attempt(True)
 
 

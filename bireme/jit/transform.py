@@ -16,11 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bireme.jit.lowering import FUNCTIONS, PREFIX, contains, fresh, lower_jumps, parse
+from bireme.jit.sources import MUTATORS
 
-_MUTATORS = frozenset(
-    ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add",
-     "discard", "sort", "reverse", "popitem", "appendleft")
-)  # fmt: skip
 # Functions that look at their caller's frame: they must be called from it, as they are.
 _FRAME = frozenset(("super", "locals", "globals", "vars", "dir", "eval", "exec"))
 
@@ -140,7 +137,7 @@ def changed_elsewhere(body: list[ast.stmt]) -> list[str]:
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _MUTATORS
+            and node.func.attr in MUTATORS
         ):
             target = node.func.value
         if target is not None and _is_path(target):
@@ -196,7 +193,12 @@ class Places:
             lines += [f"    {n} = {PREFIX}v[{i}]", f"    if {n} is {PREFIX}.UNDEFINED: del {n}"]
         for i, p in enumerate(self.paths, len(self.names)):
             lines.append(f"    if {PREFIX}v[{i}] is not {PREFIX}.UNDEFINED: {p} = {PREFIX}v[{i}]")
-        return "\n".join([*lines, "    return None"])
+        lines.append("    return None")
+        if self.paths:
+            split = [p.rpartition(".") for p in self.paths]
+            pairs = ", ".join(f"({PREFIX}.get(lambda: {a}), {b!r})" for a, _, b in split)
+            lines.append(f"{get}.holders = lambda: [{pairs}]")
+        return "\n".join(lines)
 
 
 class Rewriter(ast.NodeTransformer):
@@ -206,6 +208,8 @@ class Rewriter(ast.NodeTransformer):
         self.free = free
         self.scope: Scope | None = None
         self.bound: list[set[str]] = []  # by the comprehensions around
+        self.tests: set[int] = set()  # `and` and `or` of which only the truth matters
+        self.tried = False  # inside a `try` that catches something
 
     # --- functions ------------------------------------------------------------------------
 
@@ -214,13 +218,14 @@ class Rewriter(ast.NodeTransformer):
         if contains(node.body, (ast.Yield, ast.YieldFrom, ast.Await)):
             return node
         lower_jumps(node)
+        tried, self.tried = self.tried, False
         outer, self.scope = self.scope, Scope(node, self.scope, self.free)
         names = sorted(self.scope.locals - self.scope.params)
         # What is assigned in branches and loops only is assigned in inner functions from now on.
         # This says that it is a variable of this one, and is never run.
         bind = parse(f"if 0: {' = '.join(names)} = None", node.body[0]) if names else []
         node.body = [*bind, *self.block(node.body)]
-        self.scope = outer
+        self.scope, self.tried = outer, tried
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
@@ -256,7 +261,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         assert self.scope is not None  # noqa: S101 (statements are inside a function)
         places = Places(self.scope, [*node.body, *node.orelse], node)
-        test = self.visit(node.test)
+        test = self._test(node.test)
         then, other, get, put = fresh("then"), fresh("else"), fresh("get"), fresh("set")
         made = [self._function(then, self.block(node.body), places, node)]
         made.append(self._function(other, self.block(node.orelse), places, node))
@@ -270,7 +275,7 @@ class Rewriter(ast.NodeTransformer):
         places = Places(self.scope, node.body, node)
         test, body, get, put = fresh("test"), fresh("body"), fresh("get"), fresh("set")
         (tested,) = parse(f"def {test}():\n    return 0", node.test)
-        tested.body[0].value = self.visit(node.test)  # type: ignore[attr-defined]
+        tested.body[0].value = self._test(node.test)  # type: ignore[attr-defined]
         made = [tested, self._function(body, self.block(node.body), places, node)]
         made += parse(places.accessors(get, put), node)
         made += parse(
@@ -302,11 +307,40 @@ class Rewriter(ast.NodeTransformer):
         return [*self._told(places, node), *made, call]
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        (call,) = parse(f"{PREFIX}.check(0, lambda: None)", node)
-        call.value.args[0] = self.visit(node.test)  # type: ignore[attr-defined]
+        (call,) = parse(f"{PREFIX}.check(0, lambda: None, {self.tried})", node)
+        call.value.args[0] = self._test(node.test)  # type: ignore[attr-defined]
         if node.msg is not None:
             call.value.args[1].body = self.visit(node.msg)  # type: ignore[attr-defined]
         return call
+
+    def visit_Try(self, node: ast.Try) -> Any:
+        tried, self.tried = self.tried, self.tried or bool(node.handlers)
+        node.body = self.block(node.body)
+        self.tried = tried
+        for handler in node.handlers:
+            handler.body = [*parse(f"{PREFIX}.caught()", handler), *self.block(handler.body)]
+        node.orelse, node.finalbody = self.block(node.orelse), self.block(node.finalbody)
+        return node
+
+    def visit_With(self, node: ast.With) -> Any:
+        node.items = [self.visit(i) for i in node.items]
+        (body,) = parse(f"try: pass\nexcept Exception: {PREFIX}.caught(); raise", node)
+        body.body = self.block(node.body)  # type: ignore[attr-defined]
+        node.body = [body]
+        return node
+
+    def _test(self, node: ast.expr) -> Any:
+        """An expression of which only the truth matters, rewritten."""
+        self._mark(node)
+        return self.visit(node)
+
+    def _mark(self, node: ast.expr) -> None:
+        if isinstance(node, ast.BoolOp):
+            self.tests.add(id(node))
+            for value in node.values:
+                self._mark(value)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self._mark(node.operand)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         told = self._announced(list(node.targets), node)
@@ -445,19 +479,23 @@ class Rewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         if contains(node, (ast.NamedExpr, ast.Await, ast.Yield)):
             return self.generic_visit(node)
-        name = "and_" if isinstance(node.op, ast.And) else "or_"
-        return self._call(name, [self._later(v) for v in node.values], node)
+        kind = "and" if isinstance(node.op, ast.And) else "or"
+        only_truth = id(node) in self.tests
+        operands: list[ast.expr] = [self._later(v) for v in node.values]
+        if only_truth:
+            return self._call(kind + "_", operands, node)
+        return self._call("either", [ast.copy_location(ast.Constant(kind), node), *operands], node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         if not isinstance(node.op, ast.Not):
             return self.generic_visit(node)
-        return self._call("not_", [self.visit(node.operand)], node)
+        return self._call("not_", [self._test(node.operand)], node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         if contains(node, (ast.NamedExpr, ast.Await, ast.Yield)):
             return self.generic_visit(node)
         sides = [self._later(node.body), self._later(node.orelse)]
-        return self._call("choose", [self.visit(node.test), *sides], node)
+        return self._call("choose", [self._test(node.test), *sides], node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) == 1 or contains(node, (ast.NamedExpr, ast.Await, ast.Yield)):
@@ -482,7 +520,7 @@ class Rewriter(ast.NodeTransformer):
                     ast.copy_location(a, node)
                 return node
             return self.generic_visit(node)
-        if isinstance(function, ast.Attribute) and function.attr in _MUTATORS:
+        if isinstance(function, ast.Attribute) and function.attr in MUTATORS:
             owner = self._read(function.value, False)
             method: ast.expr = ast.copy_location(ast.Constant(function.attr), function)
             node.func = self._call("mutator", [owner, method], function)

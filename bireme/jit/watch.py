@@ -56,6 +56,7 @@ class Watch:
         self.lines: dict[int, str] = {}  # where they were changed first
         self.printed: list[tuple[Callable[..., Any], Any]] = []
         self.trace = state.trace
+        self.refused: CaptureError | None = None  # what the user's code would have caught
 
     # --- reading --------------------------------------------------------------------------
 
@@ -193,8 +194,14 @@ class Watch:
 
     # --- the end --------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise what made the capture fail, if the user's code has held it up."""
+        if self.refused is not None:
+            raise self.refused
+
     def effects(self) -> tuple[list[Effect], list[Any]]:
         """What to do after each call, and the values (with tensors in them) to do it with."""
+        self.check()
         todo: list[Effect] = []
         values: list[Any] = []
         for key, stored in self.stored.items():

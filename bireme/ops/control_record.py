@@ -59,7 +59,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     kind = tree.__class__
     if kind is list or kind is tuple:
         return kind([map_leaves(function, t) for t in tree])
-    if isinstance(tree, dict) and kind in _DICTS:
+    if isinstance(tree, dict) and kind in DICTS:
         made = kind()
         made.update({k: map_leaves(function, v) for k, v in tree.items()})
         return made
@@ -74,14 +74,14 @@ def _dict_kinds() -> tuple[type, ...]:
     return (dict, OrderedDict)
 
 
-_DICTS = _dict_kinds()
+DICTS = _dict_kinds()
 
 
 def same_shape(a: Any, b: Any) -> bool:
     """Whether two trees differ in their leaves only."""
     if a.__class__ is not b.__class__:
         return not _is_tree(a) and not _is_tree(b)
-    if isinstance(a, dict) and a.__class__ in _DICTS:
+    if isinstance(a, dict) and a.__class__ in DICTS:
         return list(a) == list(b) and all(same_shape(a[k], b[k]) for k in a)
     if _is_tree(a):
         return len(a) == len(b) and all(map(same_shape, a, b))
@@ -90,7 +90,7 @@ def same_shape(a: Any, b: Any) -> bool:
 
 def _is_tree(x: Any) -> bool:
     kind = x.__class__
-    return kind in (list, tuple, *_DICTS) or (isinstance(x, tuple) and hasattr(x, "_fields"))
+    return kind in (list, tuple, *DICTS) or (isinstance(x, tuple) and hasattr(x, "_fields"))
 
 
 def put_back(original: Any, new: Any) -> Any:
@@ -100,7 +100,7 @@ def put_back(original: Any, new: Any) -> Any:
             put_back(o, n) for o, n in zip(original, new, strict=False)
         ] + new[len(original) :]  # fmt: skip
         return original
-    if original.__class__ in _DICTS and new.__class__ is original.__class__:
+    if original.__class__ in DICTS and new.__class__ is original.__class__:
         made = {k: put_back(original.get(k), v) for k, v in new.items()}
         original.clear()
         original.update(made)
@@ -372,6 +372,12 @@ def write(tensor: Tensor, new: Tensor) -> None:
     kind = old.__class__
     if new._node is None:
         tensor._put(new._value)
+    elif views.has_family(tensor):
+        # The others would get the new contents without their history, once more after the op.
+        raise CaptureError(
+            "a tensor that shares its memory with a view is changed in place in a branch or loop "
+            "that depends on a tensor, and needs a gradient; use the out-of-place form"
+        )
     else:
         views.assign(tensor, new, "control flow")
     # The op itself took the old contents and may use them for its gradient.

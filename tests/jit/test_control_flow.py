@@ -335,9 +335,11 @@ def bad_shapes(x):
 
 
 def test_traceback_shows_the_source() -> None:
-    with pytest.raises(ValueError, match="do not broadcast") as caught:
+    with pytest.raises(CaptureError, match="do not broadcast") as caught:
         whole(bad_shapes)(vector(1.0, 2.0))
-    frames = traceback.extract_tb(caught.tb)
+    error = caught.value.__cause__
+    assert isinstance(error, ValueError)
+    frames = traceback.extract_tb(error.__traceback__)
     assert any(
         f.filename == __file__ and f.lineno == bad_shapes.__code__.co_firstlineno + 2
         for f in frames

@@ -11,8 +11,11 @@ import pytest
 import bireme as paddle
 from bireme import jit
 from bireme.core import config, tree
-from tests.jit import programs
-from tests.jit.programs import PROGRAMS
+from bireme.core.errors import CaptureError
+from tests.jit import hard_programs, programs
+from tests.jit.hard_programs import REFUSED
+
+PROGRAMS = [*programs.PROGRAMS, *hard_programs.PROGRAMS]
 
 
 def flat(result: Any) -> list[np.ndarray]:
@@ -76,14 +79,30 @@ def test_equal_to_eager(function, calls) -> None:
     assert len(static._entries) == len(kinds)
 
 
-def test_equal_to_paddle(paddle) -> None:
+@pytest.mark.parametrize(
+    ("function", "calls", "reason"), REFUSED, ids=[f.__name__ for f, _, _ in REFUSED]
+)
+def test_refused_functions_run_eagerly(function, calls, reason) -> None:
+    with pytest.raises(CaptureError, match=reason):
+        run(jit.to_static(function, full_graph=True), calls[0])
+    static = jit.to_static(function)
+    with pytest.warns(jit.CaptureWarning, match=f"runs eagerly: .*({reason})"):
+        run(static, calls[0])
+    for data in [*calls, *calls]:
+        for got, wanted in zip(run(static, data), run(function, data), strict=True):
+            for a, b in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("module", [programs, hard_programs], ids=["programs", "hard_programs"])
+def test_equal_to_paddle(paddle, module) -> None:
     """The same source under the real wheel, eagerly, against our captured graphs."""
-    source = pathlib.Path(programs.__file__).read_text()
+    source = pathlib.Path(module.__file__).read_text()
     source = source.replace("import bireme as paddle", "import paddle")
     source = source.replace("from bireme import nn", "from paddle import nn")
     scope: dict[str, Any] = {"__name__": "programs_of_paddle"}
-    exec(compile(source, programs.__file__, "exec"), scope)
-    for (theirs, calls), (ours, _) in zip(scope["PROGRAMS"], PROGRAMS, strict=True):
+    exec(compile(source, module.__file__, "exec"), scope)
+    for (theirs, calls), (ours, _) in zip(scope["PROGRAMS"], module.PROGRAMS, strict=True):
         if "layer" in ours.__name__:  # weights are drawn in another way
             continue
         static = jit.to_static(ours, full_graph=True)
@@ -99,4 +118,4 @@ def _kind(data: Any) -> Any:
 
 
 def test_there_are_enough() -> None:
-    assert len(PROGRAMS) >= 60
+    assert len(PROGRAMS) >= 100

@@ -1,0 +1,130 @@
+"""Parts of a function that run only if a tensor says so, or as often as it says.
+
+A graph records such a part once, whatever the tensor will be. Its tensors and variables are taken
+care of by whoever records it (runtime.py). What else it does would happen in every call and once:
+errors that it raises, and changes of lists and objects that live on after it. Those are refused.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from sys import getrefcount
+from typing import Any
+
+from bireme.core.errors import CaptureError, user_line
+from bireme.core.tensor import Tensor
+from bireme.ops.control_record import DICTS
+
+_COPIED = (list, *DICTS)  # the containers of which a part gets copies
+
+
+class _Open(threading.local):
+    parts: tuple[Part, ...] = ()
+
+
+_open = _Open()
+
+
+def _alone() -> int:
+    """The reference count of an object that only `Part.changed` holds."""
+    changed: dict[Any, Any] = {0: object()}
+    return next(iter([getrefcount(thing) for _, thing in changed.items()]))
+
+
+class Part:
+    """While it is open, `changing` tells it of every object that is about to change."""
+
+    def __init__(
+        self,
+        names: Iterable[str] = (),
+        copies: Iterable[Any] = (),
+        holders: Iterable[tuple[Any, str]] = (),
+    ):
+        """Taken care of: the variables `names`, the lists and dicts in `copies`, and the attributes
+        `holders`."""
+        self.names = frozenset(names)
+        self.own = {(id(c), None) for c in containers(copies)}
+        self.own |= {(id(thing), name) for thing, name in holders}
+        self.changed: dict[tuple[int, str | None], Any] = {}
+        self.lines: dict[tuple[int, str | None], str] = {}
+        self.before: tuple[Part, ...] = ()
+
+    def __enter__(self) -> Part:
+        self.before = _open.parts
+        _open.parts = (*_open.parts, self)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, tb: Any) -> None:
+        _open.parts = self.before
+        if isinstance(error, CaptureError) or not isinstance(error, Exception):
+            return
+        said = (str(error).strip() or "no message").splitlines()[0]
+        raise CaptureError(
+            f"a branch or loop that a tensor decides about raises {type(error).__name__} ({said}), "
+            "and a graph has no exceptions: check it outside, or with assert"
+        ) from error
+
+    def check(self, results: list[Any]) -> None:
+        """Refuse changes of what lives on, unless nobody but `results` holds it: then it was made
+        here. Each of them is held by the list and by one variable."""
+        if not self.changed or not self._outlives(results):
+            return
+        gc.collect()  # functions that call themselves are held by themselves
+        for key in self._outlives(results):
+            thing, name = self.changed[key], key[1]
+            kind = f"a {type(thing).__name__}"
+            what = kind if name is None else f"the attribute {name} of {kind}"
+            raise CaptureError(
+                f"{what} is changed at {self.lines[key]}, in a branch or loop that a tensor "
+                "decides about. There a graph can change tensors, and the variables, lists and "
+                "dicts of the function that the branch is in; return what is to be changed"
+            )
+
+    def _outlives(self, results: list[Any]) -> list[tuple[int, str | None]]:
+        known = Counter([i for i, _ in self.changed])
+        known.update(map(id, _everything(results)))
+        known.update(map(id, results))
+        limit = _ALONE - 1
+        return [
+            key for key, thing in self.changed.items()
+            if key not in self.own and getrefcount(thing) > limit + known[key[0]]
+        ]  # fmt: skip
+
+
+_ALONE = _alone()
+
+
+def changing(thing: Any, name: str | None = None) -> None:
+    """`thing` (or its attribute `name`) is about to change."""
+    if _open.parts and not isinstance(thing, Tensor):
+        part, key = _open.parts[-1], (id(thing), name)
+        part.changed.setdefault(key, thing)
+        part.lines.setdefault(key, user_line())
+
+
+def assigning(name: str) -> None:
+    """The global or closed variable `name` is about to get another value."""
+    if _open.parts and name not in _open.parts[-1].names:
+        raise CaptureError(
+            f"the outer variable {name} gets its value at {user_line()}, in a branch or loop that "
+            "a tensor decides about; a graph would assign it in every call"
+        )
+
+
+def containers(values: Iterable[Any]) -> Iterator[Any]:
+    """The lists and dicts among these, and in them."""
+    for value in _everything(values):
+        if value.__class__ in _COPIED:
+            yield value
+
+
+def _everything(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        yield value
+        if value.__class__ in DICTS:
+            yield from _everything(value.values())
+        elif isinstance(value, list | tuple):
+            yield from _everything(value)
