@@ -4,7 +4,9 @@ equal types are one object and a dict look-up on them is a pointer hash."""
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
+from weakref import WeakValueDictionary
 
 from bireme.core.dtype import DType, as_dtype
 
@@ -54,7 +56,9 @@ class NumberType:
 FLOAT = NumberType("float", float, as_dtype("float64"))
 INT = NumberType("int", int, as_dtype("int64"))
 
+_lock = threading.Lock()
 _interned: dict[tuple[Shape, DType], Aval] = {}
+_faded: WeakValueDictionary[tuple[Shape, DType], Aval] = WeakValueDictionary()  # see fading.py
 
 
 def aval(shape: Shape, dtype: DType) -> Aval:
@@ -62,8 +66,19 @@ def aval(shape: Shape, dtype: DType) -> Aval:
     key = (shape, dtype)
     found = _interned.get(key)
     if found is None:
-        found = _interned.setdefault(key, Aval(shape, dtype))
+        with _lock:
+            found = _interned.get(key) or _faded.get(key) or Aval(shape, dtype)
+            _interned[key] = found
     return found
+
+
+def fade() -> list[Aval]:
+    """Keep the types that somebody else holds; returns them all."""
+    with _lock:
+        held = list(_interned.values())
+        _faded.update(_interned)
+        _interned.clear()
+    return held
 
 
 def aval_of(array: Any) -> Aval:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends import get_backend
-from bireme.core import dims
+from bireme.core import dims, fading
 from bireme.core.aval import INT, Aval
 from bireme.core.graph import Graph, Node
 from bireme.core.op import Call, Op
@@ -45,13 +45,12 @@ class GraphOp(Op):
         self.given = [i for i in range(len(graph.inputs)) if i not in graph.constants]
         self.declared = [graph.inputs[i] for i in self.given]
         self.names = [graph.names.get(-1 - i, f"input {i}") for i in self.given]
-        self.calls: dict[tuple[Any, ...], Call] = {}
         self.size = len(graph.nodes)
         self.backward: Backward | None = None
 
     def call_for(self, types: tuple[Aval, ...]) -> Call:
         """The Call on inputs of these types; raises InvalidArgument where they do not fit."""
-        call = self.calls.get(types)
+        call = self.known("sizes", types)
         if call is None:
             sizes = dims.solve(self.declared, list(types), self.names)
             typed = TypedGraph(specialize(self.graph, sizes))
@@ -60,7 +59,8 @@ class GraphOp(Op):
             call = Call(self, flat, layout, {"graph": typed, "sizes": sizes}, (None,) * len(flat))
             if self.backward is not None:
                 call.saved_at = self.backward.saved_at
-            self.calls[types] = call
+            self.tables["sizes"][types] = call
+        fading.use(call)
         return call
 
     def infer_types(self, call: Call) -> tuple[bool, tuple[Aval, ...]]:

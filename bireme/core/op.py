@@ -15,15 +15,17 @@ are attributes: static, hashable, part of the program's structure.
 from __future__ import annotations
 
 import inspect
+import itertools
 import numbers
 import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from bireme.core import dims, jax_door
+from bireme.core import dims, fading, jax_door
 from bireme.core import dtype as dt
 from bireme.core.aval import FLOAT, INT, Aval, NumberType, aval, aval_of
 from bireme.core.dtype import DType
@@ -38,7 +40,7 @@ from bireme.core.kinds import Takes, check_kinds
 from bireme.core.op_codegen import generate
 from bireme.core.trace import state
 
-CALLS: list[Call] = []  # every Call by its id
+CALLS = fading.CALLS  # every Call by its id, as long as somebody holds it
 OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to ops by it
 TENSOR_TYPES: set[type] = set()  # Tensor and its subclasses, filled by tensor.py
 
@@ -54,7 +56,7 @@ class _Lowering(threading.local):
 
 
 lowering = _Lowering()
-_ID_LOCK = threading.Lock()
+_next_id = itertools.count()
 _RESERVED = {"out", "types", "needs"}  # what a gradient rule may ask for besides inputs
 
 
@@ -62,9 +64,9 @@ class Call:
     """An op applied to attributes and input types: everything but the values."""
 
     __slots__ = (
-        "attrs", "casts", "differentiable", "floats_at", "full_grad", "grad_calls", "grad_outs",
-        "id", "ints_at", "layout", "op", "out", "outs", "saved_at", "saved_for", "saved_if",
-        "scalar_out", "single", "source", "tensors_at", "types",
+        "__weakref__", "attrs", "casts", "differentiable", "floats_at", "full_grad", "grad_calls",
+        "grad_outs", "id", "ints_at", "layout", "op", "out", "outs", "saved_at", "saved_for",
+        "saved_if", "scalar_out", "single", "source", "tensors_at", "types",
     )  # fmt: skip
 
     def __init__(
@@ -95,9 +97,10 @@ class Call:
         self.tensors_at = tuple([i for i, t in enumerate(types) if isinstance(t, Aval)])
         self.floats_at = tuple([i for i, t in enumerate(types) if t is FLOAT])
         self.ints_at = tuple([i for i, t in enumerate(types) if t is INT])
-        with _ID_LOCK:
-            self.id = len(CALLS)
-            CALLS.append(self)
+        self.id = next(_next_id)
+        CALLS[self.id] = self
+        if self.id % fading.EVERY == fading.EVERY - 1:
+            fading.fade()
 
     def _saved_positions(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...] | None, ...]]:
         """Where the values that the gradient needs are (>= 0 an input, < 0 the result -1 - i),
@@ -203,6 +206,7 @@ class Op:
         self.amp = amp
         # One table of Calls per autocast setting; None is "autocast off".
         self.tables: dict[Any, dict[Any, Call]] = {None: {}}
+        self.faded: WeakValueDictionary[Any, Call] | None = None  # see fading.py
         self.doc = inspect.getdoc(body) if body is not None else None
         self.saves = self._saved_names()
         # What is kept only if certain inputs need a gradient: {"x": ("y",)} for a product.
@@ -218,6 +222,8 @@ class Op:
             if name in OPS:
                 raise ValueError(f"op {name!r} is defined twice")
             OPS[name] = self
+        else:
+            fading.enrol(self)
 
     def _saved_names(self) -> tuple[str, ...]:
         """What the gradient rule wants kept: names of inputs, or 'out'."""
@@ -286,12 +292,29 @@ class Op:
         """The Call for these inputs, made and remembered on first sight."""
         types, layout = input_types(inputs)
         key = table_key(inputs, tuple(attrs.values()))
-        table = self.tables.setdefault(amp, {})
-        call = table.get(key)
+        call = self.known(amp, key)
         if call is None:
             casts = promotion(self, types, amp)
-            call = table.setdefault(key, Call(self, types, layout, attrs, casts))
+            call = self.tables[amp].setdefault(key, Call(self, types, layout, attrs, casts))
         return call
+
+    def known(self, setting: Any, key: Any) -> Call | None:
+        """The Call in the table for `setting`, if it is there or was and is still alive."""
+        table = self.tables.setdefault(setting, {})
+        call = table.get(key)
+        if call is None:
+            call = None if self.faded is None else self.faded.get((setting, key))
+            if call is not None:
+                table[key] = call
+        return call
+
+    def fade(self) -> None:
+        """Empty the tables; `known` finds again what is still alive."""
+        if self.faded is None:
+            self.faded = WeakValueDictionary()
+        for setting, table in list(self.tables.items()):
+            self.faded.update({(setting, key): call for key, call in list(table.items())})
+            table.clear()
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join((*self.inputs, *self.attr_names))})>"
@@ -362,6 +385,8 @@ def promotion(op: Op, types: tuple[InputType, ...], amp: Any) -> tuple[DType | N
         target = _common_type(op, tensors, types)
     elif tensors:
         target = tensors[0]
+    elif op.promote == "float" or op.infer == "elementwise":  # nothing but numbers, as tensors
+        target = _common_type(op, tensors, types)
     if op.promote in ("float", "float_binary") and target is not None and not target.differentiable:
         target = dt.default_float()
     casts: list[DType | None] = []
@@ -386,8 +411,6 @@ def _number_cast(op: Op, number: NumberType, target: DType | None) -> DType:
     return target
 
 
-    elif op.promote == "float" or op.infer == "elementwise":  # nothing but numbers, as tensors
-        target = _common_type(op, tensors, types)
 def _common_type(op: Op, tensors: list[DType], types: tuple[InputType, ...]) -> DType | None:
     if not tensors:
         kinds = [t.kind for t in types if isinstance(t, NumberType)]

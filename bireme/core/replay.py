@@ -14,12 +14,13 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from bireme.core import autograd
+from bireme.core import autograd, fading
 from bireme.core.autograd import LeafNode, Node, Output, run_backward
 from bireme.core.trace import Trace, Value, state
 
 _LIMIT = 256  # tapes remembered; beyond, the one remembered first is dropped
 _memory: dict[Any, Recording] = {}
+fading.also(_memory.clear)  # it mentions Calls by their ids
 
 
 class Recording(NamedTuple):

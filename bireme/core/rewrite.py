@@ -139,9 +139,9 @@ def call_with(
     casts: tuple[Any, ...],
 ) -> Call:
     """The Call with exactly these types and casts, made and remembered on first sight."""
-    table = op.tables.setdefault(("casts", casts), {})
+    setting = ("casts", casts)
     key: Any = (types, layout, tuple(attrs.values()))
-    call = table.get(key)
+    call = op.known(setting, key)
     if call is None:
-        call = table.setdefault(key, Call(op, types, layout, attrs, casts))
+        call = op.tables[setting].setdefault(key, Call(op, types, layout, attrs, casts))
     return call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,8 @@ from bireme.core.graph import Graph
 
 # One line compiling this many different programs gets a warning, once.
 RECOMPILE_WARNING_AFTER = 12
+# What is remembered: compilations, lines, and programs of a line to compare a new one with.
+_MAX_EVENTS, _MAX_LINES, _MAX_EARLIER = 4096, 1024, 16
 
 
 class RecompileWarning(UserWarning):
@@ -32,10 +34,27 @@ class CompileEvent:
 
 
 @dataclass
+class _Line:
+    """The programs that one line of user code has compiled."""
+
+    count: int = 0
+    latest: deque[Graph] = field(default_factory=lambda: deque(maxlen=_MAX_EARLIER))
+
+
+@dataclass
 class _Statistics:
-    events: list[CompileEvent] = field(default_factory=list)
-    by_line: dict[str, list[Graph]] = field(default_factory=dict)
+    events: deque[CompileEvent] = field(default_factory=lambda: deque(maxlen=_MAX_EVENTS))
+    finished: int = 0
+    by_line: OrderedDict[str, _Line] = field(default_factory=OrderedDict)
     started: int = 0
+
+    def line(self, name: str) -> _Line:
+        """What is known of a line; the one that was quiet for longest is forgotten."""
+        found = self.by_line.setdefault(name, _Line())
+        self.by_line.move_to_end(name)
+        if len(self.by_line) > _MAX_LINES:
+            self.by_line.popitem(last=False)
+        return found
 
 
 statistics = _Statistics()
@@ -48,13 +67,14 @@ class CompileJob:
         self.graph = graph
         self.line = line
         self.kernels: Counter[tuple[str, str]] = Counter()
-        earlier = statistics.by_line.setdefault(line, [])
-        self.reason = explain(graph, earlier)
-        earlier.append(graph)
+        known = statistics.line(line)
+        self.reason = explain(graph, known.latest)
+        known.latest.append(graph)
+        known.count += 1
         statistics.started += 1
-        if len(earlier) == RECOMPILE_WARNING_AFTER:
+        if known.count == RECOMPILE_WARNING_AFTER:
             warnings.warn(
-                f"{line} has now compiled {len(earlier)} different programs; the last one "
+                f"{line} has now compiled {known.count} different programs; the last one "
                 f"because {self.reason}. Keep shapes and structure the same from step to step "
                 "(pad or bucket inputs), or see bireme.profiler.compile_events()",
                 RecompileWarning,
@@ -69,9 +89,10 @@ class CompileJob:
         statistics.events.append(
             CompileEvent(self.line, len(self.graph.nodes), seconds, self.reason, self.kernels)
         )
+        statistics.finished += 1
 
 
-def explain(graph: Graph, earlier: list[Graph]) -> str:
+def explain(graph: Graph, earlier: Sequence[Graph]) -> str:
     """Why `graph` is not one of `earlier`, in the user's terms."""
     if not earlier:
         return "this line runs for the first time"
@@ -120,8 +141,14 @@ def compile_count() -> int:
 
 
 def compile_events() -> list[CompileEvent]:
-    """Every finished compilation with its reason."""
+    """The finished compilations with their reasons, the latest 4096 of them."""
     return list(statistics.events)
+
+
+def events_since(count: int) -> list[CompileEvent]:
+    """Those that finished after `count` had (see `statistics.finished`)."""
+    new = statistics.finished - count
+    return list(statistics.events)[-new:] if new else []
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class Profiler:
     def start(self) -> None:
         """Begin; step 0 starts now."""
         self._running = True
-        self._compiled_before = len(stats.compile_events())
+        self._compiled_before = stats.statistics.finished
         self._step_start, self._read_start = time.perf_counter(), dataloader.waited[0]
         self._enter(self._schedule(self.step_number))
 
@@ -285,7 +285,7 @@ class Profiler:
             if self.kernels:
                 rows = [[*key, count] for key, count in self.kernels.most_common()]
                 parts.append(table("Kernels that ran", ("op", "kernel", "calls"), rows))
-            parts.append(compile_report(stats.compile_events()[self._compiled_before :]))
+            parts.append(compile_report(stats.events_since(self._compiled_before)))
         if self.profile_memory and SummaryView.MemoryView in wanted:
             parts.append(self._memory_table())
         return "\n\n".join(parts)

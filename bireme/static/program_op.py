@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from bireme.core import dims
+from bireme.core import dims, fading
 from bireme.core.aval import INT, Aval
 from bireme.core.errors import InvalidArgument
 from bireme.core.grad_op import GradOp
@@ -23,23 +23,26 @@ class ProgramOp(GraphOp):
 
     def __init__(self, graph: Graph):
         super().__init__(graph, "program")
-        self.calls: OrderedDict[Any, Call] = OrderedDict()  # type: ignore[assignment]
+        self.calls: OrderedDict[Any, Call] = OrderedDict()
 
     def call_for(self, types: tuple[Aval, ...]) -> Call:
         call = self.calls.get(types)
         if call is not None:
             self.calls.move_to_end(types)
+            fading.use(call)
             return call
         try:
             call = super().call_for(types)
+            self.tables["sizes"].clear()
         except InvalidArgument:
             typed = TypedGraph(specialize_by_types(self.graph, self._spread(types)))
             flat = (*types, *[INT] * len(self.parts))
             layout = (len(types), len(self.parts))
             call = Call(self, flat, layout, {"graph": typed, "sizes": {}}, (None,) * len(flat))
-            self.calls[types] = call
+        self.calls[types] = call
         if len(self.calls) > _MAX_SIGNATURES:
             self.calls.popitem(last=False)
+        fading.use(call)
         return call
 
     def _spread(self, types: tuple[Aval, ...]) -> list[Aval]:
