@@ -53,11 +53,20 @@ class Artifact:
     state: dict[str, np.ndarray] = field(default_factory=dict)
     trainable: dict[str, bool] = field(default_factory=dict)  # parameters; others are buffers
 
-    def add(self, mode: str, captured: Captured) -> None:
-        """Add a captured graph, and the tensors that it uses."""
+    def add(self, mode: str, captured: Captured, chosen: list[int] | None = None) -> None:
+        """Add a captured graph, and the tensors that it uses. With `chosen`, its result is the list
+        of the tensors at these positions among its results, or the only one."""
         graph = captured.graph
         n = len(captured.tracked)
-        keep = graph.outputs[: n + len(captured.writes)]
+        results, structure = graph.outputs[:n], captured.structure
+        if chosen is not None:
+            if not all(-n <= i < n for i in chosen):
+                raise GraphFileError(
+                    f"output_spec names positions among {n} results. Received: {chosen}"
+                )
+            results = [results[i] for i in chosen]
+            structure = tree.LEAF if len(chosen) == 1 else (list, *[tree.LEAF] * len(chosen))
+        keep = results + graph.outputs[n : n + len(captured.writes)]
         trimmed = Graph(
             graph.inputs, graph.nodes, keep, graph.n_floats, graph.n_ints, graph.names,
             graph.constants, graph.numbers, graph.keys,
@@ -78,15 +87,15 @@ class Artifact:
                     "on x.clone() instead"
                 )
             name = by_id.get(id(w.target)) or self._own(w.target, None)
-            writes.append((name, w.output))
+            writes.append((name, w.output - n + len(results)))
         graph = passes.run(trimmed)
         self.programs[mode] = Program(
             graph,
             [graph.names[-1 - i] for i in range(n_arguments)],
             graph.inputs[:n_arguments],
             names,
-            captured.structure,
-            n,
+            structure,
+            len(results),
             writes,
         )
 

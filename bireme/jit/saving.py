@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,26 +13,73 @@ from bireme.jit import artifact as artifacts
 from bireme.jit.static_function import StaticFunction, capture_with_specs, tree_specs
 
 
-def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None) -> None:
+def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None, **configs: Any) -> None:
     """Write a layer or function as `path.json` (its graphs) and `path.safetensors` (weights).
 
     `input_spec` describes the inputs; sizes given as None stay open. A Layer is captured in
     eval mode and, where possible, in training mode too, so that it can be trained further.
+
+    Among `configs`, `output_spec` keeps the results at these positions only, and `with_hook=True`
+    saves what the hooks of the layer do too.
     """
     path = _checked_path(path)
+    chosen, with_hook = _options(configs)
     target, owner, specs = resolve(layer, input_spec)
+    if with_hook and owner is not None:
+        target = _called(owner, target)
     made = artifacts.Artifact()
     if owner is None:
-        made.add("eval", capture_with_specs(target, specs))
+        made.add("eval", capture_with_specs(target, specs), chosen)
     else:
         with in_mode(owner, training=False):
-            made.add("eval", capture_with_specs(target, specs, layer=owner))
+            made.add("eval", capture_with_specs(target, specs, layer=owner), chosen)
         try:
             with in_mode(owner, training=True):
-                made.add("train", capture_with_specs(target, specs, layer=owner))
+                made.add("train", capture_with_specs(target, specs, layer=owner), chosen)
         except CaptureError:
             made.programs.pop("train", None)
     artifacts.write(made, path)
+
+
+# Paddle's options about its own files, which change nothing in ours.
+_ABOUT_FILES = ("clip_extra", "combine_params", "skip_prune_program")
+# Those that would change something, and why they are not taken.
+_REFUSED = {
+    "input_names_after_prune": "every input of the function stays one of the model",
+    "separate_parameters": "all weights are in one safetensors file",
+    "skip_forward": "a saved model is the forward of its layer",
+}
+
+
+def _options(configs: dict[str, Any]) -> tuple[list[int] | None, bool]:
+    """(positions of the results to keep, whether hooks are saved) among Paddle's options."""
+    for name, why in _REFUSED.items():
+        if configs.pop(name, None):
+            raise InvalidArgument(f"[jit.save] {name} is not taken: {why}")
+    for name in _ABOUT_FILES:
+        configs.pop(name, None)
+    chosen, with_hook = configs.pop("output_spec", None), configs.pop("with_hook", False)
+    if configs:
+        known = ", ".join(("output_spec", "with_hook", *_ABOUT_FILES))
+        raise InvalidArgument(f"[jit.save] takes {known}. Received: {sorted(configs)}")
+    if chosen is not None and (
+        not isinstance(chosen, list | tuple) or not all(type(i) is int for i in chosen)
+    ):
+        raise InvalidArgument(
+            "[jit.save] output_spec is a list of positions among the results, such as [0, 2]. "
+            f"Received: {chosen!r:.200}"
+        )
+    return None if chosen is None else list(chosen), bool(with_hook)
+
+
+def _called(layer: Any, forward: Any) -> Any:
+    """The layer as it is called: its forward, between its hooks."""
+
+    @functools.wraps(forward)
+    def call(*inputs: Any, **named: Any) -> Any:
+        return layer(*inputs, **named)
+
+    return call
 
 
 def load(path: str, **configs: Any) -> Any:

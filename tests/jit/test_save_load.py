@@ -272,3 +272,67 @@ def test_damage_is_reported_or_harmless(mixed, data) -> None:
         pass
     finally:
         Path(path + ".json").write_text(original)
+
+
+class TwoResults(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1D(3)
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        h = self.norm(x)
+        return {"h": h, "out": (self.linear(h), h.sum())}
+
+
+def test_output_spec_keeps_some_results(tmp_path: Path) -> None:
+    layer = TwoResults()
+    spec = [InputSpec([None, 3])]
+    x = tensor(4, 3)
+    jit.save(layer, str(tmp_path / "one"), spec, output_spec=[1])
+    jit.save(layer, str(tmp_path / "two"), spec, output_spec=[2, 0])
+    layer.eval()
+    everything = layer(x)
+    one, two = jit.load(str(tmp_path / "one")), jit.load(str(tmp_path / "two"))
+    np.testing.assert_allclose(one(x).numpy(), everything["out"][0].numpy(), rtol=1e-6)
+    total, h = two(x)
+    np.testing.assert_allclose(total.numpy(), everything["out"][1].numpy(), rtol=1e-5)
+    np.testing.assert_allclose(h.numpy(), everything["h"].numpy(), rtol=1e-6)
+    layer.train()
+    two.train()
+    wanted, got = layer(x), two(x)  # which also writes the running statistics
+    np.testing.assert_allclose(got[1].numpy(), wanted["h"].numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        two.state_dict()["norm._mean"].numpy(), layer.norm._mean.numpy(), rtol=1e-6
+    )
+
+
+def test_hooks_are_saved_if_asked_for(tmp_path: Path) -> None:
+    layer = nn.Linear(3, 2)
+    layer.register_forward_pre_hook(lambda layer, inputs: (inputs[0] * 2,))
+    layer.register_forward_post_hook(lambda layer, inputs, out: out + 1)
+    x = tensor(4, 3)
+    spec = [InputSpec([None, 3], name="rows")]
+    jit.save(layer, str(tmp_path / "plain"), spec)
+    jit.save(layer, str(tmp_path / "hooked"), spec, with_hook=True)
+    plain, hooked = jit.load(str(tmp_path / "plain")), jit.load(str(tmp_path / "hooked"))
+    np.testing.assert_allclose(plain(x).numpy(), layer.forward(x).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(hooked(x).numpy(), layer(x).numpy(), rtol=1e-6)
+    assert hooked.input_names == ["rows"]
+    assert set(hooked.state_dict()) == set(layer.state_dict())
+
+
+def test_options_of_save(tmp_path: Path) -> None:
+    layer, spec = nn.Linear(3, 2), [InputSpec([None, 3])]
+    path = str(tmp_path / "model")
+    jit.save(layer, path, spec, clip_extra=False, combine_params=True, skip_prune_program=True)
+    for options, why in (
+        ({"separate_parameters": True}, "one safetensors file"),
+        ({"skip_forward": True}, "forward of its layer"),
+        ({"input_names_after_prune": ["x"]}, "stays one of the model"),
+        ({"output_specs": [0]}, "takes output_spec, with_hook"),
+        ({"output_spec": [tensor(2)]}, "list of positions"),
+        ({"output_spec": [3]}, "among 1 results"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            jit.save(layer, path, spec, **options)

@@ -392,6 +392,159 @@ def encoder_layer(paddle: Any) -> dict[str, Any]:
     return {"losses": np.array(losses)}
 
 
+@scenario
+def choices_with_gradients(paddle: Any) -> dict[str, Any]:
+    """cond, case and switch_case: values, and gradients by inputs and parameters."""
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [3], "float32")
+        k = static.data("k", [1], "int32")
+        x.stop_gradient = False
+        p = static.create_parameter([3], "float32", attr=w(3))
+        s = x.sum()
+        a = static.nn.cond(s > 0, lambda: x * p, lambda: x - p * p)
+        b, c = static.nn.cond(s > 1, lambda: (a * 2, p), lambda: (a * x, p * x))
+        d = static.nn.case(
+            [(s > 2, lambda: x * x), (s > 0, lambda: x * 0.5)], default=lambda: x * 3
+        )
+        e = static.nn.switch_case(
+            k, {1: lambda: x * 2, 3: lambda: p * x}, default=lambda: x * x * x
+        )
+        loss = (a + b * c + d * e).sum()
+        dx, dp = static.gradients([loss], [x, p])
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    results = {}
+    names = ("a", "b", "c", "d", "e", "loss", "dx", "dp")
+    for i, scale in enumerate((3.0, 0.2, -1.0, 0.5)):
+        feed = {
+            "x": np.array([1.0, -0.5, 0.75], "float32") * np.float32(scale),
+            "k": np.array([i], "int32"),
+        }
+        got = exe.run(main, feed=feed, fetch_list=[a, b, c, d, e, loss, dx, dp])
+        results |= {f"{n}{i}": v for n, v in zip(names, got, strict=True)}
+    return results
+
+
+@scenario
+def loops_with_gradients(paddle: Any) -> dict[str, Any]:
+    """A while_loop whose count comes from the data, trained through."""
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [2, 3], "float32")
+        n = static.data("n", [1], "int64")
+        x.stop_gradient = False
+        p = static.create_parameter([3], "float32", attr=w(3))
+        i = paddle.zeros([1], "int64")
+        h = x * 1.0
+        _, h = static.nn.while_loop(
+            lambda i, h: (i < n).all(), lambda i, h: [i + 1, paddle.tanh(h * p + x)], [i, h]
+        )
+        loss = (h * h).sum()
+        dx, dp = static.gradients([loss], [x, p])
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    results = {}
+    data = np.random.RandomState(4).rand(2, 3).astype("float32")
+    for count in (1, 2, 5):
+        feed = {"x": data, "n": np.array([count], "int64")}
+        got = exe.run(main, feed=feed, fetch_list=[loss, dx, dp])
+        results |= {f"{k}{count}": v for k, v in zip(("loss", "dx", "dp"), got, strict=True)}
+    return results
+
+
+@scenario
+def gradients_that_are_cut(paddle: Any) -> dict[str, Any]:
+    """no_grad_set of gradients and append_backward, and parameter_list."""
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 3], "float32")
+        x.stop_gradient = False
+        p = static.create_parameter([3], "float32", attr=w(3))
+        q = static.create_parameter([3], "float32", attr=w(3))
+        h = paddle.tanh(x * p)
+        loss = (h * q + x * q * q).sum()
+        (dx,) = static.gradients([loss], [x])
+        (cut,) = static.gradients([loss], [x], no_grad_set={h})
+        both = static.gradients([h, loss], [x, q])
+        pairs = static.append_backward(loss, parameter_list=[p, q])
+        (one,) = static.append_backward(loss, parameter_list=[q])
+        rest = static.append_backward(loss, no_grad_set={p})
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    feed = {"x": np.random.RandomState(5).rand(4, 3).astype("float32")}
+    fetches = {"dx": dx, "cut": cut, "both0": both[0], "both1": both[1], "one": one[1]}
+    fetches |= {f"pair{i}": g for i, (_, g) in enumerate(pairs)}
+    fetches |= {f"rest{i}": g for i, (_, g) in enumerate(rest) if g is not None}
+    return dict(zip(fetches, exe.run(main, feed=feed, fetch_list=[*fetches.values()]), strict=True))
+
+
+@scenario
+def saved_for_inference(paddle: Any) -> dict[str, Any]:
+    """save_inference_model and load_inference_model; serialized, normalized, put into a program."""
+    import pathlib
+    import tempfile
+
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4], "float32")
+        y = static.data("y", [None, 1], "int64")
+        h = static.nn.fc(x, 6, weight_attr=w(4, 6), bias_attr=w(6), activation="relu")
+        out = static.nn.fc(h, 3, weight_attr=w(6, 3), bias_attr=w(3))
+        loss = paddle.nn.functional.cross_entropy(out, y)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    for bx, by in batches(3, (5, 4)):
+        exe.run(main, feed={"x": bx, "y": by})
+    data = np.random.RandomState(7).rand(2, 4).astype("float32")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = str(pathlib.Path(folder) / "model")
+        static.save_inference_model(prefix, [x], [out, h], exe, program=main)
+        with static.scope_guard(static.Scope()):
+            program, feeds, fetches = static.load_inference_model(prefix, exe)
+            got = exe.run(program, feed={feeds[0]: data}, fetch_list=fetches)
+            results |= {"out": got[0], "h": got[1]}
+    pruned = static.normalize_program(main, [x], [out])
+    (results["pruned"],) = exe.run(pruned, feed={"x": data}, fetch_list=[out])
+    return results
+
+
+@old
+def runs_of_the_executor(paddle: Any) -> dict[str, Any]:
+    """CompiledProgram, fetches by name, results that stay tensors, a scope of one's own."""
+    static = paddle.static
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4], "float32")
+        h = static.nn.fc(x, 2, weight_attr=w(4, 2), bias_attr=w(2))
+        loss = (h * h).mean()
+        paddle.optimizer.SGD(0.5).minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    compiled = static.CompiledProgram(main)
+    feed = {"x": np.random.RandomState(8).rand(3, 4).astype("float32")}
+    scope = static.Scope()
+    results = {}
+    exe.run(startup)
+    exe.run(startup, scope=scope)
+    for i in range(3):
+        results[f"mine{i}"] = exe.run(main, feed=feed, fetch_list=[loss], scope=scope)[0]
+    results["compiled"] = exe.run(compiled, feed=feed, fetch_list=[loss])[0]
+    kept = exe.run(main, feed=feed, fetch_list=[loss, h], return_numpy=False)
+    results |= {f"kept{i}": np.array(t) for i, t in enumerate(kept)}
+    return results
+
+
 def run_some(paddle: Any, names: list[str]) -> dict[str, np.ndarray]:
     """These scenarios' results as `scenario/name`."""
     results = {}
