@@ -44,6 +44,18 @@ def _space(array: Any) -> tuple[int, ...]:
     return array.shape[1:-1]
 
 
+def _kept(x: Any) -> Any:
+    """`x`, computed once: XLA would compute what leads to it again for every shifted copy.
+
+    It does not do so with a division of whole arrays (see `cpu_kept`). This one is by one, which
+    XLA cannot know: it might be NaN where the first element is.
+    """
+    jnp = jax_door.jnp()
+    first = x.reshape(-1)[0]
+    one = jnp.where(first == first, 1.0, math.nan).astype(x.dtype)
+    return x / jnp.where(x > 0, one, 1.0)
+
+
 class _Shifted:
     """One kernel per channel: a sum of shifted copies, each times a vector.
 
@@ -66,7 +78,7 @@ class _Shifted:
     def _taps(call: Call, x: Any, counts: Sequence[int]) -> list[Any]:
         """For every element of the kernel, what it meets in the windows."""
         windows = _windows(call)
-        x = jax_door.jnp().pad(x, ((0, 0), *(pair for _, _, pair, _ in windows), (0, 0)))
+        x = jax_door.jnp().pad(_kept(x), ((0, 0), *(pair for _, _, pair, _ in windows), (0, 0)))
         along = [
             [slice(i * d, i * d + (n - 1) * s + 1, s) for i in range(k)]
             for (k, s, _, d), n in zip(windows, counts, strict=True)
@@ -105,7 +117,7 @@ class _Shifted:
             max(0, n + max(m) - have)
             for n, m, have in zip(counts, moves, _space(grad), strict=True)
         ]
-        grad = jnp.pad(grad, ((0, 0), *zip(before, after, strict=True), (0, 0)))
+        grad = jnp.pad(_kept(grad), ((0, 0), *zip(before, after, strict=True), (0, 0)))
         by_place = jnp.moveaxis(weight[:, 0], 0, -1)
         parts = []
         for share in product(*shares):
@@ -122,7 +134,7 @@ class _Shifted:
     @classmethod
     def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
         jnp = jax_door.jnp()
-        axes = tuple(range(grad.ndim - 1))
+        axes, grad = tuple(range(grad.ndim - 1)), _kept(grad)
         sums = [(t * grad).sum(axes) for t in cls._taps(call, x, _space(grad))]
         return jnp.stack(sums, -1).reshape(call.types[1].shape)  # type: ignore[union-attr]
 

@@ -1,11 +1,14 @@
-"""Batch norm in training on the CPU: native sums over the pixels, XLA for the rest.
+"""Batch norm in training on the CPU: sums over the pixels apart from the rest.
 
-The sums read channels-last memory once, forward (mean and variance) and backward. What is done to
-each element stays with XLA, which fuses it with the activation or the addition that follows.
+The native sums read channels-last memory once, forward (mean and variance) and backward. Without
+the native library XLA sums, over arrays whose last axis is the channels, so that it lays the images
+out as the convolutions like them. What is done to each element stays with XLA, which fuses it with
+the activation or the addition that follows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,24 +47,40 @@ def _sums(name: str, call: Call, images: tuple[Any, ...], vectors: tuple[Any, ..
     return jax.ffi.ffi_call(name, (found, found), input_layouts=layouts)(*images, *vectors)
 
 
+def _moments(call: Call, x: Any) -> tuple[Any, Any]:
+    """Mean and variance of every channel."""
+    if native.available():
+        return _sums("bireme_channel_moments", call, (x,), ())
+    mean, variance = norm._moments(jax_door.jnp(), _rows(call, x), (0,))
+    return mean[0], variance[0]
+
+
+def _pulls(call: Call, grad: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+    """Of every channel the sum of `grad`, and of `grad` times the distances from the mean."""
+    if native.available():
+        return _sums("bireme_channel_pulls", call, (grad, x), (mean,))
+    grad = _rows(call, grad)
+    return grad.sum(0), (grad * (_rows(call, x) - mean)).sum(0)
+
+
+def _rows(call: Call, x: Any) -> Any:
+    """[pixels, channels]"""
+    return (
+        jax_door.jnp().moveaxis(x, call.attrs["axis"], -1).reshape(-1, x.shape[call.attrs["axis"]])
+    )
+
+
 def _statistics(call: Call, x: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and 1 / deviation of the channels; made once per program."""
     found = left(call, (x,))
     if found is None:
-        mean, variance = _sums("bireme_channel_moments", call, (x,), ())
+        mean, variance = _moments(call, x)
         factor = norm._rsqrt(jax_door.jnp(), variance + call.attrs["epsilon"])
         found = mean, variance, factor
         leave(call, (x,), found)
     return found
 
 
-@kernel(
-    "batch_norm_train",
-    name="native_batch_norm",
-    platform="cpu",
-    accepts=_accepts,
-    ready=native.available,
-)
 def _batch_norm(
     call: Call, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any
 ) -> Any:
@@ -82,19 +101,12 @@ def _batch_norm(
     )
 
 
-@kernel(
-    "batch_norm_train_grad",
-    name="native_batch_norm",
-    platform="cpu",
-    accepts=lambda call: call.types[0] is not None and _accepts(call.attrs["forward"]),
-    ready=native.available,
-)
 def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
     forward: Call = call.attrs["forward"]
     grad, (x, weight) = arrays[0], arrays[len(forward.outs) :]
     needs = call.attrs["needs"]
     mean, _, factor = _statistics(forward, x)
-    total, slope = _sums("bireme_channel_pulls", forward, (grad, x), (mean,))
+    total, slope = _pulls(forward, grad, x, mean)
     by_input = {1: slope * factor, 2: total}
     if 0 in needs:
         shape = channel_shape(x.ndim, forward.attrs["axis"])
@@ -104,3 +116,20 @@ def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
         pull = grad - centre.reshape(shape) - (x - mean.reshape(shape)) * tilt.reshape(shape)
         by_input[0] = pull * scale.reshape(shape)
     return tuple(by_input[i] for i in needs)
+
+
+def _register(name: str, ready: Callable[[], bool]) -> None:
+    kernel("batch_norm_train", name=name, platform="cpu", accepts=_accepts, ready=ready)(
+        _batch_norm
+    )
+    kernel(
+        "batch_norm_train_grad",
+        name=name,
+        platform="cpu",
+        accepts=lambda call: call.types[0] is not None and _accepts(call.attrs["forward"]),
+        ready=ready,
+    )(_batch_norm_grad)
+
+
+_register("native_batch_norm", native.available)
+_register("rows_batch_norm", lambda: not native.available())

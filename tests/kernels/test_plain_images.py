@@ -1,4 +1,4 @@
-"""Convolutions without the native library: sums of shifted copies, and matrix products."""
+"""Convolution and batch norm as XLA computes them where there is no native library."""
 
 from __future__ import annotations
 
@@ -170,3 +170,59 @@ def test_second_derivatives():
     with kernels.disabled():
         plain = second()
     np.testing.assert_allclose(found, plain, rtol=1e-3, atol=1e-3)
+
+
+@many(8)
+@given(
+    st.integers(1, 4), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_batch_norm(n, channels, h, w, last, affine):
+    if n * h * w < 2:
+        return
+    rng = np.random.default_rng(n * 100 + h)
+    shape = (n, h, w, channels) if last else (n, channels, h, w)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in (shape, (channels,), (channels,))]
+
+    def run(x, *affine_parts):
+        zeros = paddle.zeros([channels], x.dtype)
+        y = F.batch_norm(
+            x, zeros, zeros + 1, *affine_parts, training=True, epsilon=1e-2,
+            data_format="NHWC" if last else "NCHW",
+        )  # fmt: skip
+        return y * paddle.cos(y)
+
+    assert_kernel_equals_plain("rows_batch_norm", run, arrays if affine else arrays[:1], 5e-4)
+
+
+def test_a_nan_in_the_first_place_does_not_pass_for_a_number():
+    x = np.ones((1, 2, 3, 3), np.float32)
+    x[0, 0, 0, 0] = np.nan
+    out = F.conv2d(paddle.to_tensor(x), paddle.ones([2, 1, 2, 2]), groups=2).numpy()
+    assert np.isnan(out[0, 0, 0, 0])
+    x[0, 0, 0, 0] = np.inf
+    out = F.conv2d(paddle.to_tensor(x), paddle.ones([2, 1, 2, 2]), groups=2).numpy()
+    assert np.isposinf(out[0, 0, 0, 0])
+    assert (out[0, 1] == 4).all()
+
+
+@many(8)
+@given(
+    st.integers(1, 3), st.integers(1, 20), st.integers(1, 9), st.integers(1, 9), st.booleans()
+)  # fmt: skip
+def test_means_of_images_and_factors_of_channels(n, channels, h, w, turned):
+    if h == w == 1:
+        return
+    rng = np.random.default_rng(h * w)
+    arrays = [
+        rng.normal(size=s).astype(np.float32) for s in ((n, channels, h, w), (n, channels, 1, 1))
+    ]
+
+    def run(x, factor):
+        factor = factor + F.adaptive_avg_pool2d(x, 1)
+        again = paddle.cos(factor)
+        return again * (factor * x) if turned else (x * factor) * again
+
+    before = kernels.uses["rows_mean"]
+    assert_kernel_equals_plain("rows_scale", run, arrays)
+    assert kernels.uses["rows_mean"] > before
