@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from bireme.core import aval
-from bireme.core.trace import Trace
+from bireme.core.trace import Trace, state
 
 if TYPE_CHECKING:
     from bireme.core.op import Call, Op
@@ -59,7 +59,9 @@ def fade() -> None:
         held: list[Any] = [_used]
         _used = {}
         held += [c for op in ops for t in list(op.tables.values()) for c in list(t.values())]
+        # The collector knows every thread's traces, but none that gc.freeze() has hidden from it.
         traces = [t for t in gc.get_objects() if isinstance(t, Trace)]
+        traces += [t for t in (state.trace, state.sealed) if t is not None]
         mentioned = {n for t in traces for n in list(t.code)}  # slots too: some too many
         held += [CALLS.get(n) for n in mentioned]
         # Before anything is taken out of a table: Ctrl-C may come at any time.
