@@ -97,11 +97,12 @@ def test_client_model(name: str, tmp_path: Path) -> None:
         off = max(max(v) for v in distances(exact, ours["float64"], steepest).values())
         report += f"float64 {off:.1e}; "
         assert off < case.formula
-    # Ours in most trials, theirs in the worst one: see TRIALS in run.py.
-    mine = {k: np.median(v) for k, v in distances(exact, ours["float32"], steepest).items()}
+    mine = distances(exact, ours["float32"], steepest)
     others = real["nudged" if case.float32_only else "float32"]
     theirs = {k: max(v) for k, v in distances(exact, others, steepest).items()}
-    shown = ", ".join(f"{k} {mine[k]:.1e} ({v:.1e})" for k, v in theirs.items())
+    shown = ", ".join(f"{k} {np.median(mine[k]):.1e} ({v:.1e})" for k, v in theirs.items())
     print(f"{report}float32 (Paddle's): {shown}")
+    # What is computed wrongly is off in every trial, a corner is met in some of them: see TRIALS
+    # in run.py. So up to three of our five may meet one, and theirs count where they are worst.
     for kind, off in theirs.items():
-        assert mine[kind] < ALIKE * off + case.rounding, kind
+        assert sorted(mine[kind])[1] < ALIKE * off + case.rounding, kind
