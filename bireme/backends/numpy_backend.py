@@ -11,6 +11,7 @@ import numpy as np
 from bireme.backends.base import Backend, Executable
 from bireme.core import checks, jax_door
 from bireme.core import dtype as dt
+from bireme.core.errors import PositionOutOfRange
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node
 from bireme.core.op import Call
@@ -51,7 +52,13 @@ class NumpyBackend(Backend):
         flat = call.cast(np, arrays)
         if any(getattr(a, "dtype", None) in _HALVES for a in flat) and _is_widened(call):
             flat = [_widened(a) for a in flat]
-        out = call.op.lower(np, call, flat)
+        try:
+            out = call.op.lower(np, call, flat)
+        except IndexError as e:  # positions are contents: nobody looked at them before
+            raise PositionOutOfRange(
+                f"[{call.op.shown}] {e} (recorded at {call.source}). Received: "
+                f"{call.describe_inputs()}"
+            ) from e
         if call.single:
             return _as_type(out, call.outs[0])
         return [_as_type(o, t) for o, t in zip(out, call.outs, strict=True)]

@@ -35,6 +35,10 @@ class IndexOutOfRange(BiremeError, IndexError):
     """An index or axis outside the tensor."""
 
 
+class PositionOutOfRange(IndexOutOfRange, InvalidArgument):
+    """A position that the tensor does not have; Paddle raises either built-in."""
+
+
 class AutogradError(BiremeError, RuntimeError):
     """A gradient that cannot be computed as asked."""
 

@@ -14,10 +14,6 @@ class AxisOutOfRange(IndexOutOfRange, InvalidArgument):
     """An axis that the tensor does not have; a ValueError as in Paddle and an IndexError too."""
 
 
-class PositionOutOfRange(IndexOutOfRange, InvalidArgument):
-    """A position that the tensor does not have; Paddle raises either built-in."""
-
-
 def ints(value: Any, what: str = "shape") -> tuple[Any, ...]:
     """A tuple of dimensions from an int, a list of ints and 0-d tensors, or an integer tensor."""
     if value.__class__ in TENSOR_TYPES:

@@ -11,6 +11,7 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import (
     InvalidArgument,
+    PositionOutOfRange,
     ShapeMismatch,
     TypeMismatch,
     not_a_tensor,
@@ -18,7 +19,7 @@ from bireme.core.errors import (
 )
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes, op
 from bireme.core.tensor import Tensor, constant
-from bireme.ops.axes import PositionOutOfRange, axis_in, ints
+from bireme.ops.axes import axis_in, ints
 from bireme.ops.dimensions import dimensions
 from bireme.ops.manipulation import _expand, reshape
 from bireme.ops.slice_ops import pick_set

@@ -306,6 +306,8 @@ def cross_entropy(
 
             label = label_smooth(label, epsilon=label_smoothing)
         return _soft_cross_entropy(input, label, weight, axis, reduction, use_softmax)
+    if label.dtype.is_floating and (label_rank < rank or label.shape[axis] == 1):
+        label = label.astype("int64")  # class numbers out of a file of floats
     smoothing = float(label_smoothing) if label_smoothing > 0.0 else None
     # Paddle keeps the class axis of unreduced losses for smoothed labels.
     keepdim = label_rank == rank or smoothing is not None

@@ -20,7 +20,7 @@ from bireme.core.op import broadcast_shapes as common_shape
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.core.views import Step, as_view, reshapes_in_place
-from bireme.ops.axes import axes_in, axis_in, ints
+from bireme.ops.axes import axes_in, axis_in, dimension_in, ints
 
 Shape = Sequence[int | Tensor] | Tensor | int
 
@@ -362,7 +362,7 @@ def _named_pair(perm: Any, more: tuple[int, ...], named: dict[str, int]) -> tupl
 
 
 def _swap(ndim: int, first: int, second: int) -> tuple[int, ...]:
-    a, b = axis_in(first, ndim, "transpose"), axis_in(second, ndim, "transpose")
+    a, b = (dimension_in(d, ndim, "transpose") for d in (first, second))
     order = list(range(ndim))
     order[a], order[b] = order[b], order[a]
     return tuple(order)

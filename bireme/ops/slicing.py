@@ -21,11 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import IndexOutOfRange, InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.errors import (
+    IndexOutOfRange,
+    InvalidArgument,
+    PositionOutOfRange,
+    ShapeMismatch,
+    TypeMismatch,
+)
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view, assign, check_inplace
-from bireme.ops.axes import PositionOutOfRange, axis_in, dimension_in, ints, number
+from bireme.ops.axes import axis_in, dimension_in, ints, number
 from bireme.ops.slice_ops import (
     AT,
     FULL,

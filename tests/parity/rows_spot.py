@@ -1,6 +1,6 @@
 """What a doubting user tries: names that mean little, unusual arguments, unusual tensors."""
 
-from tests.parity.table import T, case, case_fn, method, raises, raises_fn, raises_method
+from tests.parity.table import T, V, case, case_fn, method, raises, raises_fn, raises_method
 
 # --- types of Paddle's that no tensor has ---------------------------------------------------------
 method("type", T(2, 3))
@@ -36,8 +36,8 @@ case("tensor_split", T(3, 4), sections=2, dim=1)
 method("flip", T(), [])
 case("flip", T(3, 4), ())
 raises_method("flip", T(), [0])
-case("polar", T(3, low=0), T(3, dtype="float64"))
-case("polar", T(3, 1, dtype="float64", low=0), T(4))
+case_fn("polar-mixed", lambda p, r, a: p.polar(r, a), T(3, low=0), T(3, dtype="float64"))
+case_fn("polar-mixed", lambda p, r, a: p.polar(r, a), T(3, 1, dtype="float64", low=0), T(4))
 raises("polar", T(3, dtype="float16"), T(3, dtype="float16"))
 raises_method("split_with_sizes", T(3, 4), 2)
 raises("nn.functional.dropout", T(3), "a")
@@ -45,3 +45,21 @@ raises_fn("optimizer-number", lambda p: p.optimizer.SGD(0.1, parameters=3))
 raises_fn("optimizer-numbers", lambda p: p.optimizer.SGD(0.1, parameters=[1, 2]))
 raises("vision.transforms.affine", T(3, 4, 4), "a", [1, 0], 1.0, [0, 0])
 raises("vision.transforms.affine", T(3, 4, 4), 30, [1], 1.0, [0, 0])
+
+# --- labels and positions by contents -------------------------------------------------------------
+case("nn.functional.cross_entropy", T(3, 4), V([0.0, 1.0, 3.0]), _paddle_grad=False)
+case(
+    "nn.functional.cross_entropy", T(3, 4), V([[0.0], [1.0], [3.0]]), reduction="none",
+    _paddle_grad=False,
+)  # fmt: skip
+raises("nn.functional.cross_entropy", T(3, 4), T(3, 4, grad=False, low=0))
+raises_fn(
+    "cross_entropy-class 9",
+    lambda p, x: p.nn.functional.cross_entropy(x, p.to_tensor([0, 1, 9])).numpy(),
+    T(3, 4),
+)
+raises_fn(
+    "embedding-row 9",
+    lambda p, w: p.nn.functional.embedding(p.to_tensor([0, 9]), w).numpy(),
+    T(3, 4),
+)
