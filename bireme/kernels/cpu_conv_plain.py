@@ -2,7 +2,8 @@
 
 XLA's convolution with one kernel per channel takes ten times as long as the sum of shifted copies
 that it is, and its gradients up to a hundred times. Convolutions whose windows do not overlap
-(1 x 1, patches, the transposed ones of a U-Net) are matrix products. All others stay XLA's.
+(1 x 1, patches, the transposed ones of a U-Net) are matrix products, and so are those with few
+windows and many kernels. All others stay XLA's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bireme.kernels import native
 from bireme.ops.nn_support import wide
 
 _MOST_TAPS = 81  # elements of a kernel; each is an operation of its own
+_LARGE = 1 << 18  # elements of a weight that is dear to transpose
 
 
 def _is_plain(call: Call) -> bool:
@@ -227,6 +229,68 @@ class _Product:
         return jnp.moveaxis(found, -1, 1)
 
 
+class _Columns:
+    """Few windows and many kernels: a product of the windows' contents and the weight as it lies.
+
+    XLA's convolution transposes the weight first, forward and backward, which then takes longer
+    than the products.
+    """
+
+    name = "columns_conv"
+
+    @staticmethod
+    def accepts(call: Call) -> bool:
+        weight, attrs = call.types[1], call.attrs
+        if not (_is_plain(call) and isinstance(weight, Aval)) or call.op.name != "conv":
+            return False
+        out = call.outs[0]
+        rows = out.size // weight.shape[0]
+        return (
+            attrs["groups"] == 1
+            and 1 < math.prod(weight.shape[2:]) <= _MOST_TAPS
+            and rows <= 2 * weight.shape[0]
+            and weight.size >= _LARGE
+        )
+
+    @staticmethod
+    def _matrix(call: Call, x: Any, counts: Sequence[int]) -> Any:
+        """[windows, channels and elements of a window]"""
+        taps = jax_door.jnp().stack(_Shifted._taps(call, x, counts), -1)
+        return taps.reshape(x.shape[0] * math.prod(counts), -1)
+
+    @classmethod
+    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any:
+        rows = cls._matrix(call, x, space)
+        out = jax_door.jnp().dot(rows, weight.reshape(weight.shape[0], -1).T)
+        return out.reshape(x.shape[0], *space, -1)
+
+    @classmethod
+    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
+        jax, windows = jax_door.jax(), _windows(call)
+        counts, out = _space(grad), weight.shape[0]
+        rows = jax.numpy.dot(grad.reshape(-1, out), weight.reshape(out, -1))
+        rows = rows.reshape(grad.shape[0], *counts, weight.shape[1], -1)
+        zero = jax.numpy.zeros((), rows.dtype)
+        places = product(*(range(k) for k, _, _, _ in windows))
+        terms = []
+        for at, place in enumerate(places):
+            ends = [(0, 0, 0)]
+            for i, n, h, (_, s, (low, high), d) in zip(place, counts, space, windows, strict=True):
+                ends.append((i * d, low + h + high - i * d - (n - 1) * s - 1, s - 1))
+            terms.append(jax.lax.pad(rows[..., at], zero, [*ends, (0, 0, 0)]))
+        whole = sum(terms[1:], terms[0])
+        inside = [
+            slice(low, low + h) for h, (_, _, (low, _), _) in zip(space, windows, strict=True)
+        ]
+        return whole[(slice(None), *inside)]
+
+    @classmethod
+    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
+        shape = call.types[1].shape  # type: ignore[union-attr]
+        rows = cls._matrix(call, x, _space(grad))
+        return jax_door.jnp().dot(grad.reshape(-1, shape[0]).T, rows).reshape(shape)
+
+
 # --- the four ops -------------------------------------------------------------------------------
 
 
@@ -242,7 +306,7 @@ def _space_of(t: Any, last: bool) -> tuple[int, ...]:
     return t.shape[1:-1] if last else t.shape[2:]
 
 
-def _register(way: type[_Shifted] | type[_Product]) -> None:
+def _register(way: type[_Shifted] | type[_Product] | type[_Columns]) -> None:
     """`way` as a kernel for both convolutions and their gradients."""
 
     def register(op: str, accepts: Any) -> Any:
@@ -299,3 +363,4 @@ def _register(way: type[_Shifted] | type[_Product]) -> None:
 
 _register(_Shifted)
 _register(_Product)
+_register(_Columns)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import executor, kernels
-from bireme.kernels import native
+from bireme.kernels import cpu_conv_plain, native
 from tests.kernels.kernel_oracle import assert_kernel_equals_plain, compiled, gradients, many
 
 __all__ = ["compiled"]  # a fixture
@@ -123,6 +123,24 @@ def test_windows_that_do_not_overlap(n, ci, co, axes, last, transposed):
 @given(st.integers(1, 3), st.integers(2, 9), st.integers(1, 9), st.tuples(_apart()), st.booleans())
 def test_steps_of_a_sequence_that_do_not_overlap(n, ci, co, axes, last):
     _check("product_conv", n, 1, ci, co, axes, last)
+
+
+@many(8)
+@given(
+    st.integers(1, 3), st.integers(1, 9), st.integers(20, 40), st.tuples(_axis(6, 3), _axis(6, 3))
+)
+@example(2, 8, 40, ((4, 3, 1, 1, 1), (4, 3, 1, 1, 1)))
+@example(2, 3, 30, ((7, 3, 2, 1, 1), (6, 3, 2, 1, 1)))
+def test_few_windows_and_many_kernels(n, ci, co, axes):
+    (h, kh, sh, ph, dh), (w, kw, sw, pw, dw) = axes
+    windows = n * ((h + 2 * ph - dh * (kh - 1) - 1) // sh + 1)
+    windows *= (w + 2 * pw - dw * (kw - 1) - 1) // sw + 1
+    apart = kh <= sh and kw <= sw and ph == pw == 0 and (dh == 1 or kh == 1)
+    if kh * kw == 1 or windows > 2 * co or apart:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_conv_plain, "_LARGE", 1)
+        _check("columns_conv", n, 1, ci, co, axes, n % 2)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
