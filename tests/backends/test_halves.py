@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bireme
+from bireme import ops
 from bireme.backends.numpy_backend import EXACT
 from bireme.core import stats
 from bireme.core.op import OPS
@@ -60,6 +61,6 @@ def test_types_that_show_stay() -> None:
 
 
 def test_exact_ops_are_ops() -> None:
-    for family in pkgutil.iter_modules(bireme.ops.__path__):
+    for family in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"bireme.ops.{family.name}")
     assert sorted(EXACT - set(OPS)) == []
