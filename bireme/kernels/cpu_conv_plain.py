@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
@@ -50,11 +52,12 @@ def _kept(x: Any) -> Any:
     """`x`, computed once: XLA would compute what leads to it again for every shifted copy.
 
     It does not do so with a division of whole arrays (see `cpu_kept`). This one is by one, which
-    XLA cannot know: it might be NaN where the first element is.
+    XLA cannot know: one plus the product of a bit and its opposite.
     """
-    jnp = jax_door.jnp()
-    first = x.reshape(-1)[0]
-    one = jnp.where(first == first, 1.0, math.nan).astype(x.dtype)
+    jax, jnp = jax_door.jax(), jax_door.jnp()
+    first = x.reshape(-1)[0].astype(np.float32)
+    bit = jax.lax.bitcast_convert_type(first, np.int32) & 1
+    one = (1 + bit * (1 - bit)).astype(x.dtype)
     return x / jnp.where(x > 0, one, 1.0)
 
 

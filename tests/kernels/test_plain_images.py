@@ -75,6 +75,16 @@ def test_one_kernel_per_channel(n, channels, axes, last):
     _check("shifted_conv", n, channels, 1, 1, axes, last)
 
 
+def test_a_nan_reaches_no_further_than_its_windows():
+    x = np.ones((1, 2, 6, 6), np.float32)
+    x[0, 0, 0, 0] = np.nan
+    before = kernels.uses["shifted_conv"]
+    y = F.conv2d(paddle.to_tensor(x), paddle.ones([2, 1, 3, 3]), padding=1, groups=2).numpy()
+    assert kernels.uses["shifted_conv"] == before + 1
+    assert np.isnan(y[0, 0, :2, :2]).all()
+    assert np.isnan(y).sum() == 4
+
+
 @many(4)
 @given(st.integers(1, 3), st.integers(1, 20), st.tuples(_axis(40, 15, 7)), st.booleans())
 def test_one_kernel_per_channel_of_a_sequence(n, channels, axes, last):
