@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 
 os.environ.setdefault("GLOG_minloglevel", "3")  # Paddle's own log lines
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # where the wheel computes; JAX looks no further
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -69,6 +70,10 @@ def main(words: list[str]) -> int:
     print(f"{'module':30} {'pass':>6} {'rows':>6}")
     for module, (good, total) in sorted(table.items()):
         print(f"{module:30} {good:>6} {total:>6}")
+    passed, rows = (
+        (sum(column) for column in zip(*table.values(), strict=True)) if table else (0, 0)
+    )
+    print(f"{'all':30} {passed:>6} {rows:>6}")
     if not words:
         served = len(public) - len(left)
         print(
