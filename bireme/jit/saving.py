@@ -17,7 +17,8 @@ def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None, **confi
     """Write a layer or function as `path.json` (its graphs) and `path.safetensors` (weights).
 
     `input_spec` describes the inputs; sizes given as None stay open. A Layer is captured in
-    eval mode and, where possible, in training mode too, so that it can be trained further.
+    eval mode and, where possible, in training mode too, so that it can be trained further. Its
+    other methods under `to_static(input_spec=...)` are saved with it.
 
     Among `configs`, `output_spec` keeps the results at these positions only, and `with_hook=True`
     saves what the hooks of the layer do too.
@@ -31,14 +32,39 @@ def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None, **confi
     if owner is None:
         made.add("eval", capture_with_specs(target, specs), chosen)
     else:
-        with in_mode(owner, training=False):
-            made.add("eval", capture_with_specs(target, specs, layer=owner), chosen)
-        try:
-            with in_mode(owner, training=True):
-                made.add("train", capture_with_specs(target, specs, layer=owner), chosen)
-        except CaptureError:
-            made.programs.pop("train", None)
+        _add(made, "", owner, target, specs, chosen)
+        for name, method in _other_methods(owner).items():
+            _add(made, f":{name}", owner, method._function, method._input_spec or [], None)
     artifacts.write(made, path)
+
+
+def _add(
+    made: artifacts.Artifact, suffix: str, owner: Any, target: Any, specs: Any, chosen: Any
+) -> None:
+    """Capture a method in eval mode and, where that works, in training mode."""
+    with in_mode(owner, training=False):
+        made.add("eval" + suffix, capture_with_specs(target, specs, layer=owner), chosen)
+    try:
+        with in_mode(owner, training=True):
+            made.add("train" + suffix, capture_with_specs(target, specs, layer=owner), chosen)
+    except CaptureError:
+        made.programs.pop("train" + suffix, None)
+
+
+def _other_methods(layer: Any) -> dict[str, StaticFunction]:
+    """The methods under `to_static` besides forward whose inputs are known."""
+    from bireme.nn.layer.layer import Layer
+
+    if not isinstance(layer, Layer):
+        return {}
+    names = {n for c in type(layer).__mro__ for n, v in vars(c).items() if _is_static(v)}
+    names |= {n for n, v in vars(layer).items() if _is_static(v)}
+    found = {n: getattr(layer, n) for n in sorted(names - {"forward"})}
+    return {n: f for n, f in found.items() if f._input_spec is not None}
+
+
+def _is_static(thing: Any) -> bool:
+    return isinstance(thing, StaticFunction)
 
 
 # Paddle's options about its own files, which change nothing in ours.

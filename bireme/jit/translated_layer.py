@@ -8,6 +8,7 @@ from bireme.core import tree
 from bireme.core.capture import capture
 from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import InvalidArgument
+from bireme.core.graph_io import GraphFileError
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.jit.artifact import Artifact, Program
@@ -57,7 +58,16 @@ class TranslatedLayer(Layer):
         self._state = persistable_vars
         for name, tensor in persistable_vars.items():
             place(self, name, tensor)
+        for mode in programs:
+            _, colon, method = mode.partition(":")
+            if colon:
+                self._add_method(method)
         self.eval()
+
+    def _add_method(self, name: str) -> None:
+        if not name.isidentifier() or hasattr(TranslatedLayer, name) or name in self._state:
+            raise GraphFileError(f"{name!r:.60} cannot be the name of a saved method")
+        self.__dict__[name] = lambda *inputs, **named: self._call(name, inputs, named)
 
     @property
     def input_names(self) -> list[str]:
@@ -71,18 +81,28 @@ class TranslatedLayer(Layer):
             )
         return super().train(mode)
 
-    def program(self) -> Program:
+    def program(self, method: str = "forward") -> Program:
         """The graph of the current mode with its inputs; print(program.graph) shows it."""
-        return self._programs["train" if self.training else "eval"]
+        mode = "train" if self.training else "eval"
+        name = mode if method == "forward" else f"{mode}:{method}"
+        if name not in self._programs:
+            raise InvalidArgument(
+                f"this model was saved without {method}() in {mode} mode. It has: "
+                f"{', '.join(self._programs)}"
+            )
+        return self._programs[name]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        program = self.program()
+        return self._call("forward", inputs, named)
+
+    def _call(self, method: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        program = self.program(method)
         tensors = self._arguments(program, inputs, named)
         if is_capturing():
             return self._run(program, tensors)
         tape = state.trace.tape
         needs = tuple([t._node is not None for t in tensors]) if tape else ()
-        key = (self.training, tape, needs)
+        key = (method, self.training, tape, needs)
         call = self._calls.get(key)
         if call is None or not call.is_current():
             captured = capture(

@@ -336,3 +336,55 @@ def test_options_of_save(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=why):
             jit.save(layer, path, spec, **options)
+
+
+class Coder(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(4, 2), nn.Linear(2, 4)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.decode(self.encode(x))
+
+    @jit.to_static(input_spec=[InputSpec([None, 4], name="x")])
+    def encode(self, x):
+        return F.relu(self.down(self.drop(x)))
+
+    @jit.to_static(input_spec=[InputSpec([None, 2], name="code")])
+    def decode(self, code):
+        if code.sum() > 100:
+            code = code * 0
+        return self.up(code)
+
+    @jit.to_static
+    def unknown(self, x):
+        return x
+
+
+def test_other_methods_are_saved(tmp_path: Path) -> None:
+    layer, path = Coder(), str(tmp_path / "coder")
+    jit.save(layer, path, [InputSpec([None, 4])])
+    loaded = jit.load(path)
+    layer.eval()
+    x = tensor(3, 4)
+    code = layer.encode(x)
+    np.testing.assert_allclose(loaded.encode(x).numpy(), code.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(loaded.decode(code).numpy(), layer.decode(code).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(loaded.decode(code=code + 100).numpy(), layer.decode(code + 100))
+    np.testing.assert_allclose(loaded(x).numpy(), layer(x).numpy(), rtol=1e-6)
+    assert not hasattr(loaded, "unknown")
+    assert set(loaded.state_dict()) == set(layer.state_dict())
+    loaded.train()
+    assert (loaded.encode(paddle.ones([64, 4])).numpy() == 0).mean() > 0.05
+    loaded.decode(code).sum().backward()
+    assert loaded.state_dict()["up.weight"].grad is not None
+
+
+def test_a_file_cannot_replace_methods(tmp_path: Path) -> None:
+    path = tmp_path / "coder"
+    jit.save(Coder(), str(path), [InputSpec([None, 4])])
+    text = (tmp_path / "coder.json").read_text()
+    (tmp_path / "coder.json").write_text(text.replace('"eval:encode"', '"eval:state_dict"'))
+    with pytest.raises(GraphFileError, match="cannot be the name"):
+        jit.load(str(path))
