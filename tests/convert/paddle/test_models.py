@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 import bireme
 from bireme import inference
 from bireme.convert.paddle import load_model
+from bireme.core import kernels
+from bireme.kernels import native
 from tests.convert.paddle.packages import fetched
 from tests.convert.paddle.real import agree, run_files, run_predictor
 
@@ -47,6 +50,52 @@ MODELS = [
 
 def image(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def page(*shape: int) -> np.ndarray:
+    """A page of text, as the nets are given it: they answer with numbers from 0 to 1."""
+    rng = np.random.default_rng(sum(shape))
+    picture = Image.new("RGB", (shape[3], shape[2]), "white")
+    draw, top = ImageDraw.Draw(picture), 2
+    while top < shape[2]:
+        size = int(rng.integers(10, 28))
+        words = " ".join(["".join(rng.choice(list("aegmnost1357BDHKRX"), 6)) for _ in range(40)])
+        draw.text((4, top), words, "black", ImageFont.load_default(size))  # type: ignore[arg-type]
+        top += size + 6
+    pixels = (np.asarray(picture, np.float32) / 255 - 0.45) / 0.226
+    return np.ascontiguousarray(np.broadcast_to(pixels.transpose(2, 0, 1), shape))
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    ("name", "used", "sizes"),
+    [
+        pytest.param(CLS, ("packed_conv", "packed_linear", "squeeze_excite", "channel_means"),
+                     [(1, 3, 48, 192), (2, 3, 64, 100)], id="direction"),
+        pytest.param("ch_PP-OCRv4_det_infer/inference.pdmodel", ("packed_conv", "squeeze_excite"),
+                     [*DET_SIZES, (1, 3, 640, 640)], id="detection", marks=pytest.mark.slow),
+        pytest.param("ch_PP-OCRv4_rec_infer/inference.pdmodel",
+                     ("packed_conv", "packed_linear", "native_layer_norm", "native_attention"),
+                     REC_SIZES, id="recognition", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_the_kernels_of_a_plain_config(
+    paddle: Any, name: str, used: tuple[str, ...], sizes: Any
+) -> None:
+    """PP-OCR with the passes and kernels that `Config` chooses, on pages that they have answers
+    for: 1e-4 is far below what separates the answers."""
+    path = fetched(RAPID[0]) / RAPID[1] / name
+    config = inference.Config(str(path), str(path.with_suffix(".pdiparams")))
+    predictor = inference.create_predictor(config)
+    before = kernels.uses.copy()
+    for make in (page, image):
+        for size in sizes:
+            inputs = {"x": make(*size)}
+            (theirs,) = run_files(paddle, path, inputs)
+            (ours,) = run_predictor(predictor, inputs)
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+            assert make is image or np.ptp(theirs) > 0.3, "an answer that says something"
+    assert [k for k in used if kernels.uses[k] == before[k]] == []
 
 
 @pytest.mark.parametrize(("package", "folder", "name", "sizes"), MODELS)
