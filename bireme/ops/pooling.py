@@ -225,6 +225,16 @@ def _sum_axis(xp: Any, x: Any, axis: int, plan: Plan) -> Any:
     return total
 
 
+def _spread_axis(xp: Any, grad: Any, axis: int, plan: Plan, length: Any) -> Any:
+    """What `_sum_axis` pulls back to an axis of `length`."""
+    if type(plan[2]) is not int or plan[2] != 1:
+        return _put_parts(xp, [grad] * plan[0], axis, plan, length)
+    shape = (*grad.shape[:axis], plan[0], *grad.shape[axis + 1 :])
+    pairs = [(0, 0)] * grad.ndim
+    pairs[axis] = (0, length - plan[0])
+    return pad_constant(xp, xp.broadcast_to(grad, shape), pairs, 0)
+
+
 def _divided(xp: Any, x: Any, axes: Any, plans: Any, pads: Any, space: Any, divisor: Any) -> Any:
     """Sums (or their gradients) divided by the windows' sizes.
 
@@ -250,7 +260,7 @@ def _avg_vjp(
     grad = _divided(xp, wide(xp, grad), axes, plans, pads, space, divisor)
     for a, plan, (lo, hi), n in zip(axes, plans, pads, space, strict=True):
         if _is_even(plan):
-            grad = _put_parts(xp, [grad] * plan[0], a, plan, n + lo + hi)
+            grad = _spread_axis(xp, grad, a, plan, n + lo + hi)
         else:
             grad = _times_matrix(xp, grad, a, _averaging(plan, n).T)
     return (_crop(grad, axes, pads, space),)
@@ -275,7 +285,7 @@ def _lp_vjp(
     space = [x.shape[a] for a in axes]
     grad = xp.where(out != 0, grad * out ** (1 - power), 0)
     for a, plan, (lo, hi), n in zip(axes, plans, pads, space, strict=True):
-        grad = _put_parts(xp, [grad] * plan[0], a, plan, n + lo + hi)
+        grad = _spread_axis(xp, grad, a, plan, n + lo + hi)
     return (_crop(grad, axes, pads, space) * x ** (power - 1),)
 
 
