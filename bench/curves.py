@@ -25,9 +25,6 @@ PLOT = ROOT / "docs" / "curves.png"
 # such a factor. The floor is a few roundings of float32 in a mean.
 FACTOR = 5.0
 FLOOR = 1e-5
-# So is the step at which it begins: where rounding doubles from step to step, as in MobileNet's
-# first fifty, two orders of additions are a few steps apart. A wrong formula is off at once.
-LEAD = 5
 
 
 def distance(losses: list[float], exact: list[float]) -> np.ndarray:
@@ -39,8 +36,7 @@ def distance(losses: list[float], exact: list[float]) -> np.ndarray:
 
 def allowed(torch: np.ndarray) -> np.ndarray:
     """How far from the float64 curve one may be at every step, by torch's own distance."""
-    ahead = np.minimum(np.arange(len(torch)) + LEAD, len(torch) - 1)
-    return np.maximum(FACTOR * torch[ahead], FLOOR)
+    return np.maximum(FACTOR * torch, FLOOR)
 
 
 def measure(workload: str, steps: int) -> dict[str, Any]:
