@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from bireme.core import dtype as _dtypes
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.random import Generator, default_generator
-from bireme.core.tensor import Tensor, VarType
+from bireme.core.tensor import Tensor
+from bireme.core.var_type import VarType
 from bireme.device import (
     get_all_custom_device_type,
     get_available_custom_device,

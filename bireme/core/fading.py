@@ -55,21 +55,21 @@ def fade() -> None:
     if not _lock.acquire(blocking=False):  # another thread is at it
         return
     try:
-        ops = [*OPS.values(), *list(_ops)]
         held: list[Any] = [_used]
         _used = {}
-        held += [c for op in ops for t in list(op.tables.values()) for c in list(t.values())]
         # The collector knows every thread's traces, but none that gc.freeze() has hidden from it.
         traces = [t for t in gc.get_objects() if isinstance(t, Trace)]
         traces += [t for t in (state.trace, state.sealed) if t is not None]
         mentioned = {n for t in traces for n in list(t.code)}  # slots too: some too many
         held += [CALLS.get(n) for n in mentioned]
-        # Before anything is taken out of a table: Ctrl-C may come at any time.
-        _retired = [*_retired, *held]
-        for op in ops:
-            op.fade()
+        # Held from here on, before anything leaves a table: Ctrl-C may come at any time, and other
+        # threads go on recording.
+        _retired = [_retired, held]
+        for op in [*OPS.values(), *list(_ops)]:
+            op.fade(held)
         for clear in _caches:
             clear()
-        _retired = [*held, *aval.fade()]
+        held += aval.fade()
+        _retired = held
     finally:
         _lock.release()

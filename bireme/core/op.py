@@ -308,13 +308,15 @@ class Op:
                 table[key] = call
         return call
 
-    def fade(self) -> None:
-        """Empty the tables; `known` finds again what is still alive."""
+    def fade(self, held: list[Any]) -> None:
+        """Begin new tables, and put the old ones into `held`; `known` finds again what is still
+        alive. Whoever is about to add to an old one is heard: the table itself is held."""
         if self.faded is None:
             self.faded = WeakValueDictionary()
         for setting, table in list(self.tables.items()):
+            held.append(table)
+            self.tables[setting] = {}
             self.faded.update({(setting, key): call for key, call in list(table.items())})
-            table.clear()
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join((*self.inputs, *self.attr_names))})>"

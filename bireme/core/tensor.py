@@ -9,7 +9,6 @@ belongs to the handle itself: reading, gradients, naming, conversion.
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ from bireme.core.dtype import DType
 from bireme.core.errors import AutogradError, IndexOutOfRange, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.trace import Value, materialize, state
+from bireme.core.var_type import VarType
 
 _names = itertools.count()
 
@@ -51,15 +51,6 @@ class Size(list):
 
     def numel(self) -> int:
         return int(np.prod(self)) if self else 1
-
-
-class VarType(enum.Enum):
-    """The kinds of things that a variable of a Paddle program may hold, numbered as there."""
-
-    DENSE_TENSOR = 7
-    SELECTED_ROWS = 8
-    DENSE_TENSOR_ARRAY = 13
-    RAW = 17
 
 
 class Tensor:

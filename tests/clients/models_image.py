@@ -69,7 +69,9 @@ def convnext() -> Net:
 # --- paddleseg ----------------------------------------------------------------------------
 
 
-@case("paddleseg")
+# In float64 it agrees to 1e-9, and its activations in float32 are as exact as Paddle's; three of
+# our inputs meet a corner all the same, and none of Paddle's (docs/clients.md).
+@case("paddleseg", corners=3)
 def unet() -> Net:
     from paddleseg.models import UNet
 
