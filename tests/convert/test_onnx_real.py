@@ -134,9 +134,22 @@ def test_model(file, package, shapes) -> None:
 
 def test_model_in_eight_bits() -> None:
     """Every layer rounds to 8 bits by the range of its input, so the last bit of a float can move
-    a whole step: both are as good, and close."""
+    a whole step. onnxruntime's own answer moves by percents when its input is multiplied by
+    1.0000001; ours is as near as that, and the same where nothing is moved."""
     path = fetched("ddddocr==1.6.1") / "ddddocr/common_old.onnx"
-    compare(path, {"input1": (1, 1, 64, 160)}, 3e-2)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    layer = paddle.onnx.load(path)
+    ours, nudged = [], []
+    for seed in range(6):
+        image = np.random.default_rng(seed).random((1, 1, 64, 160), np.float32)
+        want = session.run(None, {"input1": image})[0]
+        other = session.run(None, {"input1": image * np.float32(1.0000001)})[0]
+        ours.append(np.abs(layer(image).numpy() - want).max() / np.abs(want).max())
+        nudged.append(np.abs(other - want).max() / np.abs(want).max())
+    assert min(ours) < 1e-3
+    assert max(ours) < 2 * max(nudged)
 
 
 def test_quantised_lstm_alone(tmp_path) -> None:
