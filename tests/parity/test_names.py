@@ -56,7 +56,7 @@ ELSEWHERE: dict[str, str] = {
         "nn.functional.*flash* "
         "nn.functional.margin_cross_entropy nn.functional.rms_norm "
         "nn.functional.class_center_sample nn.functional.sparse_attention linalg.fp8* Tensor.stack "
-        "Tensor.concat Tensor.broadcast_tensors Tensor.block_diag Tensor.multi_dot Tensor.reverse "
+        "Tensor.concat Tensor.broadcast_tensors Tensor.block_diag Tensor.multi_dot "
         "Tensor.take_along_dim"
     ),
     "optimizer": "optimizer.* regularizer.* nn.ClipGrad* incubate.optimizer.*",
