@@ -22,9 +22,12 @@ from bireme.inference.net import Prepared
 from bireme.io.safetensors_file import replacing
 
 MAX_CHOICES = 1000
-TURN_SECONDS = 0.05  # that an engine runs before it is the next one's turn
-PATIENCE_SECONDS = 3.0  # after which a race of at least two rounds ends
+TURN_SECONDS = 0.1  # that an engine runs before it is the next one's turn
+PAUSE_SECONDS = 0.03  # between turns: threads of the engine before spin for a while
+PATIENCE_SECONDS = 4.0  # after which a race of at least two rounds ends
 ROUNDS = 8
+# How engines are compared; a choice that was made in another way counts no more.
+RULE = "mean of a turn, after a pause"
 FAR_BEHIND = 1.5  # times the best of a round: out of the race
 logger = logging.getLogger("bireme.inference")
 
@@ -57,8 +60,8 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
 
 
 def _race(engines: dict[str, Engine], arrays: Sequence[np.ndarray]) -> dict[str, float]:
-    """The best time of each engine. They take turns, so that whatever else the machine does
-    meets all of them; one that is far behind is not asked again."""
+    """The time of each engine in its best turn. They take turns, so that whatever else the machine
+    does meets all of them; one that is far behind is not asked again."""
     times: dict[str, float] = {}
     start = time.perf_counter()
     for turn in range(ROUNDS):
@@ -75,16 +78,18 @@ def _race(engines: dict[str, Engine], arrays: Sequence[np.ndarray]) -> dict[str,
 
 
 def _measure(engine: Engine, arrays: Sequence[np.ndarray]) -> float:
-    """The best run of one turn. The first is not counted: the threads of the engine before may
-    still be spinning, and this one's are asleep."""
+    """What a run takes in one turn, on average: some engines are now and then several times as
+    slow as at their best, and users meet all of it. The first run, which wakes its threads, is not
+    counted."""
+    time.sleep(PAUSE_SECONDS)
     engine.run(arrays)
-    best = float("inf")
+    runs = 0
     begin = now = time.perf_counter()
     while now - begin < TURN_SECONDS:
         engine.run(arrays)
-        before, now = now, time.perf_counter()
-        best = min(best, now - before)
-    return best
+        runs += 1
+        now = time.perf_counter()
+    return (now - begin) / runs
 
 
 def _key(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -> str:
@@ -93,7 +98,7 @@ def _key(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -> s
     parts: list[Any] = [
         str(prepared.graph), [list(a.shape) for a in arrays], options._threads,
         options._precision.name, str(options._place), platform.processor(), platform.node(),
-        os.cpu_count(), versions,
+        os.cpu_count(), versions, RULE,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

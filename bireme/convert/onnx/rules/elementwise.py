@@ -82,6 +82,8 @@ def silu(w: Writer, call: Call, x: str) -> str:
 
 @rule("hardswish")
 def hardswish(w: Writer, call: Call, x: str) -> str:
+    if w.opset >= 14:
+        return w.emit("HardSwish", x)
     return w.emit("Mul", x, w.emit("HardSigmoid", x, alpha=1 / 6, beta=0.5))
 
 
