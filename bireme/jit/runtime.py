@@ -19,7 +19,7 @@ from bireme.core.op import TENSOR_TYPES
 from bireme.core.tensor import Tensor
 from bireme.jit.convert import call, is_users_module
 from bireme.jit.decided import Part, assigning, changing, containers
-from bireme.jit.sources import CHANGING, Source, as_source
+from bireme.jit.sources import CHANGING, Source, as_source, tell_change, tell_set
 from bireme.jit.watch import current
 from bireme.ops import control_loops, control_record
 from bireme.ops.checks import check as check_tensor
@@ -124,31 +124,22 @@ def item(container: Any, key: Any) -> Any:
 def mutator(thing: Any, name: str) -> Any:
     """`thing.append` and the like, which is about to be called."""
     if isinstance(thing, CHANGING):
-        _will_change(thing)
+        tell_change(thing)
     return attr(thing, name)
 
 
 def will_set(read: Callable[[], Any], name: str) -> None:
     """`read().name` is about to get another value."""
-    watch, thing = current(), get(read)
+    thing = get(read)
     if thing is not UNDEFINED:
-        changing(thing, name)
-        if watch is not None:
-            watch.will_set(thing, name)
+        tell_set(thing, name)
 
 
 def will_change(read: Callable[[], Any]) -> None:
     """An element of `read()` is about to get another value."""
     thing = get(read)
     if isinstance(thing, (*CHANGING, np.ndarray)):
-        _will_change(thing)
-
-
-def _will_change(thing: Any) -> None:
-    changing(thing)
-    watch = current()
-    if watch is not None and isinstance(thing, CHANGING):
-        watch.will_change(thing)
+        tell_change(thing)
 
 
 def may_change(read: Callable[[], Any], name: str | None = None) -> None:

@@ -135,16 +135,17 @@ def next_(iterator: Any, *default: Any) -> Any:
 
 
 def setattr_(thing: Any, name: str, value: Any) -> None:
-    _will_set(thing, name)
+    tell_set(thing, name)
     builtins.setattr(thing, name, value)
 
 
 def delattr_(thing: Any, name: str) -> None:
-    _will_set(thing, name)
+    tell_set(thing, name)
     builtins.delattr(thing, name)
 
 
-def _will_set(thing: Any, name: str) -> None:
+def tell_set(thing: Any, name: str) -> None:
+    """Tell everybody that `thing.name` is about to get another value."""
     changing(thing, name)
     watch = current()
     if watch is not None:
@@ -160,6 +161,14 @@ MUTATORS = frozenset(
 _FIRST = frozenset(("_heapq", "_bisect", "_operator"))  # modules that change what they are given
 
 
+def tell_change(thing: Any) -> None:
+    """Tell everybody that a container or an array is about to get other contents."""
+    changing(thing)
+    watch = current()
+    if watch is not None and isinstance(thing, CHANGING):
+        watch.will_change(thing)
+
+
 def watched(function: Any) -> Any:
     """Python's own function, telling about the container that it changes."""
     if current() is None:
@@ -167,8 +176,7 @@ def watched(function: Any) -> Any:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, CHANGING):
         if function.__name__ in MUTATORS:
-            changing(owner)
-            current().will_change(owner)  # type: ignore[union-attr]
+            tell_change(owner)
         return function
     unbound = function.__class__ is types.MethodDescriptorType and function.__name__ in MUTATORS
     if not unbound and function.__module__ not in _FIRST:
@@ -176,8 +184,7 @@ def watched(function: Any) -> Any:
 
     def run(container: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(container, CHANGING):
-            changing(container)
-            current().will_change(container)  # type: ignore[union-attr]
+            tell_change(container)
         return function(container, *args, **kwargs)
 
     return run

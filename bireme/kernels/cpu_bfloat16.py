@@ -8,31 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bireme.core import dtype as dt
 from bireme.core import jax_door
-from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
+from bireme.kernels.cpu_linear import gradients, takes_matrices, wants_weight
 
 _NAME = "native_bfloat16"
 _LEAST_WORK = 1 << 20  # multiplications; below it a call costs more than it saves
 
 
 def _accepts(call: Call) -> bool:
-    x, weight, bias = call.types
-    if not (isinstance(x, Aval) and isinstance(weight, Aval)):
-        return False
     return (
         call.outs[0].dtype is dt.bfloat16
-        and x.is_static
-        and weight.is_static
-        and (bias is None or (isinstance(bias, Aval) and bias.shape == weight.shape[1:]))
+        and takes_matrices(call, _LEAST_WORK)
         # Two of them make a word.
-        and weight.shape[0] % 2 == weight.shape[1] % 2 == 0
-        and x.size * weight.shape[1] >= _LEAST_WORK
+        and all(d % 2 == 0 for d in call.types[1].shape)  # type: ignore[union-attr]
     )
 
 
@@ -49,26 +41,9 @@ def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _takes_grads(call: Call) -> bool:
-    return (
-        call.types[0] is not None and 1 in call.attrs["needs"] and _accepts(call.attrs["forward"])
-    )
+    return wants_weight(call) and _accepts(call.attrs["forward"])
 
 
 @kernel("linear_grad", name=_NAME, platform="cpu", accepts=_takes_grads, ready=native.has_bfloat16)
 def _linear_grad(call: Call, grad: Any, *saved: Any) -> Any:
-    jax = jax_door.jax()
-    forward: Call = call.attrs["forward"]
-    needs = call.attrs["needs"]
-    kept = dict(zip(forward.saved_at, saved, strict=True))
-    x, weight = forward.cast(jax.numpy, [kept.get(0), kept.get(1), None])[:2]
-    types: Any = forward.types
-    n_in, n_out = types[1].shape
-    x, g = x.reshape((-1, n_in)), grad.reshape((-1, n_out))
-    sums = tuple(jax.ShapeDtypeStruct(s, np.float32) for s in ((n_in, n_out), (n_out,)))
-    if 0 in needs:
-        shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), *sums)
-        found = jax.ffi.ffi_call("bireme_bfloat16_grads", shapes)(x, g, weight)
-        by_input = (found[0].reshape(types[0].shape), *found[1:])
-    else:
-        by_input = (None, *jax.ffi.ffi_call("bireme_bfloat16_weight_grads", sums)(x, g))
-    return tuple(by_input[i].astype(types[i].dtype.numpy) for i in needs)
+    return gradients(call, grad, saved, "bireme_bfloat16_grads", "bireme_bfloat16_weight_grads")

@@ -318,7 +318,7 @@ def _register(way: type[_Shifted] | type[_Product] | type[_Columns]) -> None:
             name=way.name,
             platform="cpu",
             accepts=accepts,
-            ready=lambda: not native.available(),
+            ready=native.unavailable,
         )
 
     def run(body: Any) -> Any:

@@ -20,19 +20,55 @@ from bireme.kernels import native
 _LEAST_WORK = 1 << 22  # multiplications; below it a call costs more than it saves
 
 
-def _accepts(call: Call) -> bool:
-    forward: Call = call.attrs["forward"]
+def takes_matrices(forward: Call, least_work: int) -> bool:
+    """Whether a linear layer is one of whole matrices with this many multiplications."""
     x, weight, bias = forward.types
-    if not (isinstance(x, Aval) and isinstance(weight, Aval)) or call.types[0] is None:
-        return False
     return (
-        1 in call.attrs["needs"]
-        and x.dtype is dt.float32
+        isinstance(x, Aval)
+        and isinstance(weight, Aval)
         and x.is_static
         and weight.is_static
-        and all(c is None for c in forward.casts)
         and (bias is None or (isinstance(bias, Aval) and bias.shape == weight.shape[1:]))
-        and x.size * weight.shape[1] >= _LEAST_WORK
+        and x.size * weight.shape[1] >= least_work
+    )
+
+
+def wants_weight(call: Call) -> bool:
+    """Whether the gradient of the weight is among those that a gradient's call is to compute."""
+    return call.types[0] is not None and 1 in call.attrs["needs"]
+
+
+def gradients(
+    call: Call, grad: Any, saved: tuple[Any, ...], handler: str, of_weight: str
+) -> tuple[Any, ...]:
+    """The gradients that `call` is to compute, by `handler`, or `of_weight` without the input's."""
+    jax = jax_door.jax()
+    forward: Call = call.attrs["forward"]
+    needs = call.attrs["needs"]
+    kept = dict(zip(forward.saved_at, saved, strict=True))
+    x, weight = forward.cast(jax.numpy, [kept.get(0), kept.get(1), None])[:2]
+    types: Any = forward.types
+    n_in, n_out = types[1].shape
+    x, g = x.reshape((-1, n_in)), grad.reshape((-1, n_out))
+    sums = tuple(jax.ShapeDtypeStruct(s, np.float32) for s in ((n_in, n_out), (n_out,)))
+    if 0 in needs:
+        shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), *sums)
+        found = jax.ffi.ffi_call(handler, shapes)(x, g, weight)
+        by_input = (found[0].reshape(types[0].shape), *found[1:])
+    else:
+        by_input = (None, *jax.ffi.ffi_call(of_weight, sums)(x, g))
+    return tuple(by_input[i].astype(types[i].dtype.numpy) for i in needs)
+
+
+def _accepts(call: Call) -> bool:
+    forward: Call = call.attrs["forward"]
+    x = forward.types[0]
+    return (
+        wants_weight(call)
+        and isinstance(x, Aval)
+        and x.dtype is dt.float32
+        and all(c is None for c in forward.casts)
+        and takes_matrices(forward, _LEAST_WORK)
     )
 
 
@@ -44,19 +80,4 @@ def _accepts(call: Call) -> bool:
     ready=native.available,
 )
 def _linear_grad(call: Call, grad: Any, *saved: Any) -> Any:
-    jax = jax_door.jax()
-    forward: Call = call.attrs["forward"]
-    needs = call.attrs["needs"]
-    kept = dict(zip(forward.saved_at, saved, strict=True))
-    n_in, n_out = forward.types[1].shape  # type: ignore[union-attr]
-    x, g = kept[0].reshape((-1, n_in)), grad.reshape((-1, n_out))
-    shapes = tuple(
-        jax.ShapeDtypeStruct(shape, np.float32) for shape in (x.shape, (n_in, n_out), (n_out,))
-    )
-    if 0 in needs:
-        found = jax.ffi.ffi_call("bireme_linear_grads", shapes)(x, g, kept[1])
-        by_input = (found[0].reshape(forward.types[0].shape), *found[1:])  # type: ignore[union-attr]
-    else:
-        found = jax.ffi.ffi_call("bireme_linear_weight_grads", shapes[1:])(x, g)
-        by_input = (None, *found)
-    return tuple(by_input[i] for i in needs)
+    return gradients(call, grad, saved, "bireme_linear_grads", "bireme_linear_weight_grads")

@@ -8,7 +8,7 @@ the activation or the addition that follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,34 +47,54 @@ def _sums(name: str, call: Call, images: tuple[Any, ...], vectors: tuple[Any, ..
     return jax.ffi.ffi_call(name, (found, found), input_layouts=layouts)(*images, *vectors)
 
 
-def _moments(call: Call, x: Any) -> tuple[Any, Any]:
-    """Mean and variance of every channel."""
-    if native.available():
+class _Native:
+    """Sums over the pixels by the native library."""
+
+    name = "native_batch_norm"
+    ready = staticmethod(native.available)
+
+    @staticmethod
+    def moments(call: Call, x: Any) -> tuple[Any, Any]:
+        """Mean and variance of every channel."""
         return _sums("bireme_channel_moments", call, (x,), ())
-    mean, variance = norm._moments(jax_door.jnp(), _rows(call, x), (0,))
-    return mean[0], variance[0]
 
-
-def _pulls(call: Call, grad: Any, x: Any, mean: Any) -> tuple[Any, Any]:
-    """Of every channel the sum of `grad`, and of `grad` times the distances from the mean."""
-    if native.available():
+    @staticmethod
+    def pulls(call: Call, grad: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+        """Of every channel the sum of `grad`, and of `grad` times the distances from the mean."""
         return _sums("bireme_channel_pulls", call, (grad, x), (mean,))
-    grad = _rows(call, grad)
-    return grad.sum(0), (grad * (_rows(call, x) - mean)).sum(0)
+
+
+class _Rows:
+    """The same by XLA."""
+
+    name = "rows_batch_norm"
+    ready = staticmethod(native.unavailable)
+
+    @staticmethod
+    def moments(call: Call, x: Any) -> tuple[Any, Any]:
+        mean, variance = norm._moments(jax_door.jnp(), _rows(call, x), (0,))
+        return mean[0], variance[0]
+
+    @staticmethod
+    def pulls(call: Call, grad: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+        grad = _rows(call, grad)
+        return grad.sum(0), (grad * (_rows(call, x) - mean)).sum(0)
+
+
+_Way = type[_Native] | type[_Rows]
 
 
 def _rows(call: Call, x: Any) -> Any:
     """[pixels, channels]"""
-    return (
-        jax_door.jnp().moveaxis(x, call.attrs["axis"], -1).reshape(-1, x.shape[call.attrs["axis"]])
-    )
+    axis = call.attrs["axis"]
+    return jax_door.jnp().moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
 
 
-def _statistics(call: Call, x: Any) -> tuple[Any, Any, Any]:
+def _statistics(way: _Way, call: Call, x: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and 1 / deviation of the channels; made once per program."""
     found = left(call, (x,))
     if found is None:
-        mean, variance = _moments(call, x)
+        mean, variance = way.moments(call, x)
         factor = norm._rsqrt(jax_door.jnp(), variance + call.attrs["epsilon"])
         found = mean, variance, factor
         leave(call, (x,), found)
@@ -82,10 +102,17 @@ def _statistics(call: Call, x: Any) -> tuple[Any, Any, Any]:
 
 
 def _batch_norm(
-    call: Call, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any
+    way: _Way,
+    call: Call,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    momentum: Any,
 ) -> Any:
     jnp = jax_door.jnp()
-    mean, variance, factor = _statistics(call, x)
+    mean, variance, factor = _statistics(way, call, x)
     shape = channel_shape(x.ndim, call.attrs["axis"])
     scale = factor if weight is None else factor * weight
     out = (x - mean.reshape(shape)) * scale.reshape(shape)
@@ -101,12 +128,12 @@ def _batch_norm(
     )
 
 
-def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
+def _batch_norm_grad(way: _Way, call: Call, *arrays: Any) -> Any:
     forward: Call = call.attrs["forward"]
     grad, (x, weight) = arrays[0], arrays[len(forward.outs) :]
     needs = call.attrs["needs"]
-    mean, _, factor = _statistics(forward, x)
-    total, slope = _pulls(forward, grad, x, mean)
+    mean, _, factor = _statistics(way, forward, x)
+    total, slope = way.pulls(forward, grad, x, mean)
     by_input = {1: slope * factor, 2: total}
     if 0 in needs:
         shape = channel_shape(x.ndim, forward.attrs["axis"])
@@ -118,18 +145,14 @@ def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
     return tuple(by_input[i] for i in needs)
 
 
-def _register(name: str, ready: Callable[[], bool]) -> None:
-    kernel("batch_norm_train", name=name, platform="cpu", accepts=_accepts, ready=ready)(
-        _batch_norm
+for _way in (_Native, _Rows):
+    kernel("batch_norm_train", name=_way.name, platform="cpu", accepts=_accepts, ready=_way.ready)(
+        partial(_batch_norm, _way)
     )
     kernel(
         "batch_norm_train_grad",
-        name=name,
+        name=_way.name,
         platform="cpu",
         accepts=lambda call: call.types[0] is not None and _accepts(call.attrs["forward"]),
-        ready=ready,
-    )(_batch_norm_grad)
-
-
-_register("native_batch_norm", native.available)
-_register("rows_batch_norm", lambda: not native.available())
+        ready=_way.ready,
+    )(partial(_batch_norm_grad, _way))

@@ -17,10 +17,6 @@ from bireme.kernels import native
 from bireme.ops.fused_products import mean_axes
 
 
-def _no_library() -> bool:
-    return not native.available()
-
-
 def _is_image(t: Any) -> bool:
     return (
         isinstance(t, Aval) and t.dtype is dt.float32 and t.ndim == 4 and t.is_static and t.size > 0
@@ -42,7 +38,7 @@ def _mean(call: Call, x: Any) -> Any:
 
 
 for _op in ("mean", "avg_pool"):
-    kernel(_op, name="rows_mean", platform="cpu", accepts=_is_mean, ready=_no_library)(_mean)
+    kernel(_op, name="rows_mean", platform="cpu", accepts=_is_mean, ready=native.unavailable)(_mean)
 
 
 def _factor(call: Call) -> int | None:
@@ -61,7 +57,9 @@ def _accepts(call: Call) -> bool:
     return not any(forward.casts) and _factor(forward) in call.attrs["needs"]
 
 
-@kernel("multiply_grad", name="rows_scale", platform="cpu", accepts=_accepts, ready=_no_library)
+@kernel(
+    "multiply_grad", name="rows_scale", platform="cpu", accepts=_accepts, ready=native.unavailable
+)
 def _multiply_grad(call: Call, grad: Any, *saved: Any) -> Any:
     forward: Call = call.attrs["forward"]
     by_place = dict(zip(forward.saved_at, saved, strict=True))

@@ -11,19 +11,11 @@ from typing import Any
 import numpy as np
 
 import bireme as paddle
+from tests.jit.programs import DOWN, GRID, MIXED, UP, adding_to
 
 PROGRAMS: list[tuple[Any, list[tuple[Any, ...]]]] = []
 REFUSED: list[tuple[Any, list[tuple[Any, ...]], str]] = []
-
-
-def program(*inputs: Any):
-    """Add a function with one tuple of argument data per call."""
-
-    def add(function):
-        PROGRAMS.append((function, [i if isinstance(i, tuple) else (i,) for i in inputs]))
-        return function
-
-    return add
+program = adding_to(PROGRAMS)
 
 
 def refused(reason: str, *inputs: Any):
@@ -37,11 +29,6 @@ def refused(reason: str, *inputs: Any):
 
     return add
 
-
-UP = np.array([1.0, 2.0, 3.0], "float32")
-DOWN = -UP
-MIXED = np.array([0.5, -2.0, 1.0], "float32")
-GRID = np.arange(6, dtype="float32").reshape(2, 3) - 2.0
 
 # --- generators, comprehensions, functions as values ------------------------------------------
 

@@ -14,14 +14,20 @@ from bireme import nn
 PROGRAMS: list[tuple[Any, list[tuple[Any, ...]]]] = []
 
 
-def program(*inputs: Any):
-    """Add a function with one tuple of argument data per call."""
+def adding_to(programs: list[Any]):
+    """A decorator that adds a function with one tuple of argument data per call."""
 
-    def add(function):
-        PROGRAMS.append((function, [i if isinstance(i, tuple) else (i,) for i in inputs]))
-        return function
+    def program(*inputs: Any):
+        def add(function):
+            programs.append((function, [i if isinstance(i, tuple) else (i,) for i in inputs]))
+            return function
 
-    return add
+        return add
+
+    return program
+
+
+program = adding_to(PROGRAMS)
 
 
 UP = np.array([1.0, 2.0, 3.0], "float32")

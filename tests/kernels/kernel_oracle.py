@@ -19,7 +19,7 @@ MARKS = [
 def many(count):
     # Without shrinking: an example costs a compilation, and thousands would be tried.
     return settings(
-        max_examples=count, deadline=None, derandomize=True,
+        max_examples=count, deadline=None,
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )  # fmt: skip

@@ -206,7 +206,7 @@ STEPS = {
 }
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([*STEPS, "sum"]), st.integers(0, 5)), max_size=12))
 def test_random_graphs(steps: list[tuple[str, int]]) -> None:
     def function(x: Any) -> Any:

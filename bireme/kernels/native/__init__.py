@@ -150,6 +150,11 @@ def available() -> bool:
     return load() is not None
 
 
+def unavailable() -> bool:
+    """For the lowerings that are there for that case alone."""
+    return not available()
+
+
 def has_bfloat16() -> bool:
     """Whether the kernels were built for a CPU that multiplies bfloat16 numbers."""
     library = load()
