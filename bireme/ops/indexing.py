@@ -22,6 +22,7 @@ from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, ints
 from bireme.ops.dimensions import dimensions
 from bireme.ops.manipulation import _expand, reshape
+from bireme.ops.nn_support import like, wide
 from bireme.ops.slice_ops import pick_set
 from bireme.ops.slicing import _parse, in_range
 
@@ -29,8 +30,11 @@ from bireme.ops.slicing import _parse, in_range
 
 
 def scatter_into(xp: Any, x: Any, spot: Any, values: Any, how: str = "set") -> Any:
-    """A copy of `x` with `values` set, added, multiplied … at `spot`."""
+    """A copy of `x` with `values` set, added, multiplied … at `spot`; half precision is added and
+    multiplied in float32 and rounded once."""
     if xp is not np:
+        if how in ("add", "multiply"):
+            return like(getattr(wide(xp, x).at[spot], how)(wide(xp, values)), x)
         return getattr(x.at[spot], how)(values)
     out = np.array(x)
     if how == "set":
@@ -372,6 +376,7 @@ def _put_along_vjp(
     reduce: str, include_self: bool,
 ) -> tuple[Any, None, Any]:  # fmt: skip
     spots = _each(xp, index, axis)
+    grad = wide(xp, grad)
     zero = np.zeros((), grad.dtype)
     if reduce == "assign":
         return scatter_into(xp, grad, spots, zero), None, _take(xp, grad, spots)
@@ -404,12 +409,13 @@ def _put_along(xp, x, index, value, axis=0, reduce="assign", include_self=True):
     value = xp.broadcast_to(xp.asarray(value).astype(x.dtype), index.shape)
     if reduce == "assign":
         return scatter_into(xp, x, spots, value)
-    base = x if include_self else scatter_into(xp, x, spots, _neutral(reduce, x.dtype))
+    start, value = wide(xp, x), wide(xp, value)
+    base = start if include_self else scatter_into(xp, start, spots, _neutral(reduce, start.dtype))
     out = scatter_into(xp, base, spots, value, _HOW[reduce])
     if reduce == "mean":
         hits = _hits(xp, out, spots, include_self)
         out = out // hits if x.dtype.kind in "iu" else out / hits
-    return out
+    return like(out, x)
 
 
 _REDUCTIONS = {

@@ -112,11 +112,14 @@ def spread_loss_grad(xp: Any, grad: Any, shape: tuple[Any, ...], reduction: str)
 
 
 def scatter_add(xp: Any, into: Any, index: Any, values: Any) -> Any:
-    """`into` with `values` added at `index`; repeated places add up. `into` may be reused."""
+    """`into` with `values` added at `index`; repeated places add up. `into` may be reused.
+
+    Half precision is added up in float32 and rounded once: a sum of bfloat16 ones would end at 256.
+    """
     if xp is np:
         np.add.at(into, index, values)
         return into
-    return into.at[index].add(values)
+    return like(wide(xp, into).at[index].add(wide(xp, values)), into)
 
 
 def place_strided(

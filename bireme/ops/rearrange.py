@@ -16,6 +16,7 @@ from bireme.ops.axes import axes_in, axis_in, dimension_in, ints, number
 from bireme.ops.joining import unstack_at
 from bireme.ops.linalg import diagonal as _diagonal
 from bireme.ops.manipulation import flatten, reshape, transpose
+from bireme.ops.nn_support import scatter_add
 from bireme.ops.slicing import FULL, GETITEM
 
 
@@ -236,11 +237,7 @@ def _as_strided_infer(x: Aval, shape: Any, stride: Any, offset: int) -> Aval:
 def _as_strided_vjp(xp: Any, grad: Any, types: Any, shape: Any, stride: Any, offset: int) -> Any:
     spots = _strided_indices(shape, stride, offset)
     total = math.prod(types[0].shape)
-    if xp is np:
-        flat = np.zeros(total, grad.dtype)
-        np.add.at(flat, spots, grad)
-    else:
-        flat = xp.zeros(total, grad.dtype).at[spots].add(grad)
+    flat = scatter_add(xp, xp.zeros(total, grad.dtype), spots, grad)
     return (xp.reshape(flat, types[0].shape),)
 
 
@@ -316,11 +313,7 @@ def _unfold_vjp(xp: Any, grad: Any, types: Any, axis: int, size: int, step: int)
     shape = types[0].shape
     spot: Any = (slice(None),) * axis + (_window_spots(shape[axis], size, step),)
     grad = xp.moveaxis(grad, -1, axis + 1)
-    if xp is np:
-        out = np.zeros(shape, grad.dtype)
-        np.add.at(out, spot, grad)
-        return (out,)
-    return (xp.zeros(shape, grad.dtype).at[spot].add(grad),)
+    return (scatter_add(xp, xp.zeros(shape, grad.dtype), spot, grad),)
 
 
 @op(name="unfold", infer=_unfold_infer, vjp=_unfold_vjp)
@@ -377,11 +370,7 @@ def _repeat_vjp(xp: Any, grad: Any, types: Any, repeats: Any, axis: int) -> tupl
         return (xp.sum(split, axis=axis + 1),)
     where = np.repeat(np.arange(shape[axis]), repeats)
     spot: Any = (slice(None),) * axis + (where,)
-    if xp is np:
-        out = np.zeros(shape, grad.dtype)
-        np.add.at(out, spot, grad)
-        return (out,)
-    return (xp.zeros(shape, grad.dtype).at[spot].add(grad),)
+    return (scatter_add(xp, xp.zeros(shape, grad.dtype), spot, grad),)
 
 
 @op(name="repeat_interleave", infer=_repeat_infer, vjp=_repeat_vjp)

@@ -18,7 +18,7 @@ from bireme.core.dtype import int64 as INT64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.ops.nn_support import ints, need_float, need_integer, need_rank, wide
+from bireme.ops.nn_support import ints, need_float, need_integer, need_rank, scatter_add, wide
 
 # Samples are more than half a cell apart where their number follows the box, and a cell is
 # touched by those within one cell of it: at most five, and one on either side for rounding.
@@ -78,8 +78,9 @@ def _pool_boxes(xp: Any, x: Any, image: Any, rows: Any, cols: Any, by_position: 
 def _spread_boxes(
     xp: Any, grad: Any, shape: tuple[Any, ...], image: Any, rows: Any, cols: Any, by_position: bool
 ) -> Any:
-    """The transpose of `_pool_boxes`."""
+    """The transpose of `_pool_boxes`; what several boxes give to one pixel adds up in float32."""
     _, channels, height, width = shape
+    grad = wide(xp, grad)
 
     def one(grad: Any, row: Any, col: Any) -> Any:
         if not by_position:
@@ -335,12 +336,8 @@ def _roi_pool_vjp(
     base = (image * shape[1] + channel) * (shape[2] * shape[3])
     flat = xp.where(found >= 0, base + found, 0)
     given = xp.where(found >= 0, grad[0], 0)
-    if xp is np:
-        full = np.zeros(shape, grad[0].dtype)
-        np.add.at(full.reshape(-1), flat.ravel(), given.ravel())
-        return full, None, None
     full = xp.zeros((shape[0] * shape[1] * shape[2] * shape[3],), grad[0].dtype)
-    return xp.reshape(full.at[flat].add(given), shape), None, None
+    return xp.reshape(scatter_add(xp, full, flat, given), shape), None, None
 
 
 def _roi_pool_infer(x: Aval, boxes: Aval, boxes_num: Aval, pooled: Any, scale: float) -> Any:

@@ -13,6 +13,7 @@ from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones
 from bireme.ops.math import divide, maximum
 from bireme.ops.math_unary import cast, trunc
+from bireme.ops.nn_support import like, wide
 
 
 def _check(data: Aval, ids: Aval, num: Any, **_: Any) -> None:
@@ -67,8 +68,9 @@ def _sum_numpy(xp: Any, data: Any, ids: Any, num: int = 1) -> Any:
     inputs=("data", "ids"))  # fmt: skip
 def segment_sum(xp, data, ids, num=1):
     """The sum of all rows with each number below `num`; rows with other numbers are dropped."""
-    made = xp.zeros((num, *data.shape[1:]), data.dtype)
-    return made.at[ids].add(data, mode="drop")
+    rows = wide(xp, data)  # a sum of bfloat16 ones would end at 256
+    made = xp.zeros((num, *data.shape[1:]), rows.dtype)
+    return like(made.at[ids].add(rows, mode="drop"), data)
 
 
 def _extreme_vjp(

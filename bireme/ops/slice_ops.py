@@ -18,6 +18,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.graph_io import register_attribute
 from bireme.core.op import broadcast_shapes, op
+from bireme.ops.nn_support import scatter_add
 
 # A spec's entries: an int (static position), (start, stop, step) (static slice), AT (position
 # given at run time), a Run (slice whose start is given at run time), None (new dimension).
@@ -384,11 +385,7 @@ def _index_infer(x: Aval, indices: list[Any], axes: tuple[int, ...]) -> Aval:
 
 def _index_vjp(xp: Any, grad: Any, indices: Any, types: Any, axes: tuple[int, ...]) -> Any:
     shape, spot = types[0].shape, _spot(axes, indices)
-    if xp is np:
-        out = np.zeros(shape, grad.dtype)
-        np.add.at(out, spot, grad)
-        return out, None
-    return xp.zeros(shape, grad.dtype).at[spot].add(grad), None
+    return scatter_add(xp, xp.zeros(shape, grad.dtype), spot, grad), None
 
 
 @op(name="index", inputs=("x", "*indices"), infer=_index_infer, vjp=_index_vjp)

@@ -297,3 +297,50 @@ def test_the_index_is_not_frozen() -> None:
     x = bireme.to_tensor(np.arange(10, dtype="float32"))
     assert [float(x[i]) for i in range(10)] == list(range(10))
     assert [x[i : i + 2].tolist() for i in range(9)] == [[i, i + 1.0] for i in range(9)]
+
+
+_ONES = 600  # added one by one, bfloat16 ones end at 256
+
+
+def _sum_by_put(x: Any, zeros: Any, index: Any) -> Any:
+    return bireme.put_along_axis(zeros, index.unsqueeze(1), x, 0, "add")
+
+
+def _mean_by_put(x: Any, zeros: Any, index: Any) -> Any:
+    mean = bireme.put_along_axis(zeros, index.unsqueeze(1), x, 0, "mean", include_self=False)
+    return mean * _ONES
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        lambda x, zeros, index: bireme.index_add(zeros, index, 0, x),
+        lambda x, zeros, index: bireme.scatter_nd_add(zeros, index.unsqueeze(1), x),
+        lambda x, zeros, index: bireme.geometric.segment_sum(x, index),
+        lambda x, zeros, index: bireme.incubate.segment_sum(x, index),
+        _sum_by_put,
+        _mean_by_put,
+        lambda x, zeros, index: _gradient(zeros, lambda z: z[index]),
+        lambda x, zeros, index: _gradient(zeros, lambda z: bireme.gather(z, index)),
+        lambda x, zeros, index: _gradient(zeros, lambda z: bireme.index_select(z, index)),
+        lambda x, zeros, index: _gradient(
+            zeros, lambda z: bireme.nn.functional.embedding(index, z)
+        ),
+        lambda x, zeros, index: _gradient(zeros, lambda z: z.as_strided([_ONES, 1], [0, 1])),
+        lambda x, zeros, index: _gradient(
+            zeros, lambda z: z.repeat_interleave(index[:1] + _ONES, 0)
+        ),
+    ],
+)
+def test_half_precision_adds_up_in_float32(added: Any, tier: str) -> None:
+    x = bireme.ones([_ONES, 1], dtype="bfloat16")
+    zeros = bireme.zeros([1, 1], dtype="bfloat16")
+    out = added(x, zeros, bireme.zeros([_ONES], dtype="int64"))
+    assert out.dtype == bireme.bfloat16
+    assert out.flatten()[0].item() == _ONES
+
+
+def _gradient(zeros: Any, function: Any) -> Any:
+    zeros.stop_gradient = False
+    function(zeros)[:_ONES].sum().backward()
+    return zeros.grad
