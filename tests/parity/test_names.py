@@ -92,9 +92,6 @@ REASONS: dict[str, str] = {
     "incubate.nn.*": "the wheel has no CPU kernel: tests/incubate compares with plain layers",
     "jit.TranslatedLayer jit.set_verbosity": "what jit.load returns; prints of the wheel's tracer",
     "metric.Metric optimizer.Optimizer optimizer.lr.LRScheduler": "base classes; theirs are tested",
-    "static.nn.conv3d* static.nn.spectral_norm": (
-        "nn.functional's with parameters made for them, as those that tests/static calls"
-    ),
     "distributed.DistModel distributed.fleet.HybridCommunicateGroup": (
         "what distributed.to_static and fleet.get_hybrid_communicate_group return"
     ),
@@ -104,7 +101,7 @@ REASONS: dict[str, str] = {
     "distributed.passes.PassContext": "what a PassManager returns: tests/distributed",
     "nn.Module": "another name of nn.Layer",
     "nn.FeatureAlphaDropout": "random: nn.functional.feature_alpha_dropout is in tests/ops",
-    "static.BuildStrategy static.nn.row_conv": "switches without effect; tests/static calls fc",
+    "static.BuildStrategy": "switches without effect",
     "callbacks.ProgBarLogger": "Model.fit makes it: tests/hapi reads what it prints",
     "distribution*.Transform quantization.BaseObserver": "base classes; theirs are tested",
     "sparse.nn.functional.subm_conv*_igemm": "the wheel has no CPU kernel: subm_conv2d has rows",

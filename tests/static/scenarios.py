@@ -240,6 +240,51 @@ def layer_functions(paddle: Any) -> dict[str, Any]:
 
 
 @old
+def volumes_and_sequences(paddle: Any) -> dict[str, Any]:
+    static, nn = paddle.static, paddle.static.nn
+    main, startup = programs(paddle)
+    w = Weights(paddle)
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 4, 5, 6, 6], "float32")
+        steps = static.data("steps", [None, 7, 3], "float32")
+        weight = static.data("weight", [4, 3, 2], "float32")
+        x.stop_gradient = steps.stop_gradient = False
+        outs = {
+            "conv3d": nn.conv3d(
+                x, 6, 3, stride=2, padding=1, groups=2, param_attr=w(6, 2, 3, 3, 3),
+                bias_attr=w(6), act="relu",
+            ),
+            "conv3d_last": nn.conv3d(
+                paddle.transpose(x, [0, 2, 3, 4, 1]), 2, [1, 3, 3], dilation=2,
+                param_attr=w(2, 4, 1, 3, 3), bias_attr=False, data_format="NDHWC",
+            ),
+            "transposed": nn.conv3d_transpose(
+                x, 3, filter_size=3, stride=2, padding=1, param_attr=w(4, 3, 3, 3, 3),
+                bias_attr=w(3), act="tanh",
+            ),
+            "transposed_sized": nn.conv3d_transpose(
+                x, 2, output_size=[10, 12, 12], stride=2, param_attr=w(4, 2, 2, 2, 2),
+                bias_attr=w(2),
+            ),
+            "row_conv": nn.row_conv(steps, 2, param_attr=w(3, 3), act="sigmoid"),
+            # So many turns end in one place, wherever they begin.
+            "norm_0": nn.spectral_norm(weight, dim=0, power_iters=200),
+            "norm_1": nn.spectral_norm(weight, dim=1, power_iters=200, eps=1e-6),
+        }  # fmt: skip
+        total = sum((out * out).mean() for out in outs.values())
+        outs |= dict(zip(("dx", "dsteps"), static.gradients([total], [x, steps]), strict=True))
+    exe = static.Executor()
+    exe.run(startup)
+    rng = np.random.RandomState(5)
+    feed = {
+        "x": rng.rand(2, 4, 5, 6, 6).astype("float32"),
+        "steps": rng.rand(2, 7, 3).astype("float32"),
+        "weight": rng.rand(4, 3, 2).astype("float32"),
+    }
+    return dict(zip(outs, exe.run(main, feed=feed, fetch_list=list(outs.values())), strict=True))
+
+
+@old
 def shared_parameter_and_frozen(paddle: Any) -> dict[str, Any]:
     static = paddle.static
     main, startup = programs(paddle)
