@@ -387,7 +387,7 @@ def promotion(op: Op, types: tuple[InputType, ...], amp: Any) -> tuple[DType | N
         target = _common_type(op, tensors, types)
     elif tensors:
         target = tensors[0]
-    elif op.promote == "float" or op.infer == "elementwise":  # nothing but numbers, as tensors
+    elif "dtype" not in op.attr_names:  # nothing but numbers, as tensors
         target = _common_type(op, tensors, types)
     if op.promote in ("float", "float_binary") and target is not None and not target.differentiable:
         target = dt.default_float()

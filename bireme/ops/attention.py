@@ -105,8 +105,18 @@ def _attention_check(
         raise ShapeMismatch(
             f"the {query.shape[2]} heads of query must be a multiple of the {key.shape[2]} of key"
         )
-    if mask is not None and mask.ndim > 4:
-        raise ShapeMismatch("attn_mask must broadcast to [batch, heads, length, length]")
+    scores = (query.shape[0], query.shape[2], query.shape[1], key.shape[1])
+    if mask is not None and not _fits(mask.shape, scores):
+        raise ShapeMismatch(
+            f"attn_mask must broadcast to [batch, heads, length, length], here {list(scores)}"
+        )
+
+
+def _fits(shape: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
+    """Whether `shape` broadcasts to `wanted`, as far as sizes are known."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    known = [(a, b) for a, b in pairs if type(a) is int and type(b) is int]
+    return len(shape) <= len(wanted) and all(a in (1, b) for a, b in known)
 
 
 def _attention_infer(query: Aval, key: Aval, value: Aval, *rest: Any, causal: bool) -> Aval:

@@ -343,8 +343,8 @@ def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> T
 
 
 def inner(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
-    """Sums of products over the last dimensions of both."""
-    if x.ndim == 0 or y.ndim == 0:
+    """Sums of products over the last dimensions of both; one element alone multiplies."""
+    if 1 in (x.size, y.size):
         return multiply(x, y)
     if x.shape[-1] != y.shape[-1]:
         raise ShapeMismatch(

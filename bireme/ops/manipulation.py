@@ -207,7 +207,7 @@ def ravel(input: Tensor) -> Tensor:
 def unflatten(x: Tensor, axis: int, shape: Shape, name: str | None = None) -> Tensor:
     """Dimension `axis` split into the dimensions `shape`, one of which may be -1."""
     have = x._value.aval.shape
-    at = axis_in(axis, len(have), "unflatten")
+    at = dimension_in(axis, len(have), "unflatten")
     parts = resolve_shape((have[at],), ints(shape))
     return reshape(x, (*have[:at], *parts, *have[at + 1 :]))
 

@@ -58,7 +58,7 @@ def roll(x: Tensor, shifts: Any, axis: Any = None, name: str | None = None) -> T
     by = ints(shifts, "shifts")
     if axis is None:
         return reshape(_roll(flatten(x), by[:1], (0,)), x._value.aval.shape)
-    places = tuple([axis_in(a, x.ndim, "roll") for a in ints(axis, "axis")])
+    places = tuple([dimension_in(a, x.ndim, "roll") for a in ints(axis, "axis")])
     if len(places) != len(by):
         raise InvalidArgument(
             f"[roll] shifts and axis must have the same length. Received: {shifts!r} and {axis!r}"
