@@ -14,8 +14,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import platform
 import warnings
+
+from bireme.core import heap
 
 # <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
@@ -24,6 +25,19 @@ _PAD = 64 << 20
 _HUGE_PAGE = 2 << 20
 
 active: str | None = None  # the setting in force
+
+
+def share() -> None:
+    """Have all threads take memory from one heap, before there are threads of ours.
+
+    glibc spreads new threads over the heaps that there are, and one that has allocated stays with
+    its own. With a second heap (the compiling thread's) the same buffer of a step lay now in one and
+    now in the other, and both kept its pages.
+    """
+    libc = heap.glibc()
+    kind = os.environ.get("BIREME_HEAP", "").partition(":")[0]
+    if libc is not None and kind in ("", "keep", "huge"):
+        libc.mallopt(_ARENA_MAX, 1)
 
 
 def apply() -> None:
@@ -42,11 +56,11 @@ def apply() -> None:
             stacklevel=2,
         )
         return
-    if platform.libc_ver()[0] != "glibc":
+    libc = heap.glibc()
+    if libc is None:
         if given:
             warnings.warn("BIREME_HEAP needs glibc; it is ignored", RuntimeWarning, stacklevel=2)
         return
-    libc = ctypes.CDLL(None, use_errno=True)
     _keep(libc, _NEVER if kind == "huge" else min(int(size or 512) << 20, _NEVER))
     if kind == "huge":
         _use_huge_pages(libc, int(size or 1024) << 20)
@@ -54,10 +68,7 @@ def apply() -> None:
 
 
 def _keep(libc: ctypes.CDLL, most: int) -> None:
-    # Without the single arena the threads' own arenas go on as before.
-    for option, value in (
-        (_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, most), (_TOP_PAD, _PAD),
-    ):  # fmt: skip
+    for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, most), (_TOP_PAD, _PAD)):
         libc.mallopt(option, value)
 
 

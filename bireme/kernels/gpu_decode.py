@@ -16,8 +16,7 @@ from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel, know, known_as
 from bireme.core.op import Call
-from bireme.kernels import pallas_decode
-from bireme.kernels.nvidia import available
+from bireme.kernels import nvidia, pallas_decode
 from bireme.kernels.pallas_decode import Product, Rows
 
 NAME = "decode"
@@ -32,11 +31,6 @@ class Normed:
     x: Any
     weight: Any
     epsilon: float
-
-
-def interpret() -> bool:
-    """Whether kernels are only interpreted: in tests, where there is no GPU."""
-    return not available()
 
 
 def _half(t: Any) -> bool:
@@ -76,7 +70,7 @@ def _multiply(call: Call, x: Any, weights: list[Any]) -> list[Any]:
     tile = pallas_decode.tile_for(x.shape[-1], [w.shape[1] for w in weights])
     assert tile is not None  # noqa: S101 (`_fits` asked)
     products, array = pallas_decode.multiply(
-        _rows(source), weights, tile, x.dtype, interpret=interpret(), **extra
+        _rows(source), weights, tile, x.dtype, interpret=nvidia.interpreted(), **extra
     )
     if array is not None:
         know(source, Rows(array))
@@ -88,19 +82,19 @@ def _multiply(call: Call, x: Any, weights: list[Any]) -> list[Any]:
     return outs
 
 
-@kernel("linear", name=NAME, platform="gpu", ready=lambda: available(),
+@kernel("linear", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: call.types[2] is None and _fits(call, call.types[1:2]))  # fmt: skip
 def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
     return _multiply(call, x, [weight])[0]
 
 
-@kernel("linears", name=NAME, platform="gpu", ready=lambda: available(),
+@kernel("linears", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: _fits(call, call.types[1:]))  # fmt: skip
 def _linears(call: Call, x: Any, *weights: Any) -> Any:
     return tuple(_multiply(call, x, list(weights)))
 
 
-@kernel("rms_norm", name=NAME, platform="gpu", ready=lambda: available(),
+@kernel("rms_norm", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: _few_rows(call.types[0]) and isinstance(call.types[1], Aval)
         and call.attrs["dims"] == 1 and not any(call.casts))  # fmt: skip
 def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
@@ -111,7 +105,7 @@ def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
     return out
 
 
-@kernel("add", name=NAME, platform="gpu", ready=lambda: available(),
+@kernel("add", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: len(call.types) == 2 and not any(call.casts)
         and call.types[0] is call.types[1] and _few_rows(call.types[0]))  # fmt: skip
 def _add(call: Call, x: Any, y: Any) -> Any:
@@ -141,7 +135,9 @@ def _attends(call: Call) -> bool:
     )
 
 
-@kernel("cache_attend", name=NAME, platform="gpu", ready=lambda: available(), accepts=_attends)
+@kernel(
+    "cache_attend", name=NAME, platform="gpu", ready=lambda: nvidia.available(), accepts=_attends
+)
 def _attend(
     call: Call, query: Any, key: Any, value: Any, keys: Any, values: Any, place: Any
 ) -> Any:
@@ -149,6 +145,7 @@ def _attend(
     batch = query.shape[0]
     out, keys, values = pallas_decode.attend(
         query[:, 0], key[:, 0], value[:, 0], keys, values,
-        jnp.broadcast_to(place, (batch,)), 1 / math.sqrt(query.shape[3]), interpret=interpret(),
+        jnp.broadcast_to(place, (batch,)), 1 / math.sqrt(query.shape[3]),
+        interpret=nvidia.interpreted(),
     )  # fmt: skip
     return out.reshape(call.outs[0].shape), keys, values

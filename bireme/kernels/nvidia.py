@@ -14,3 +14,8 @@ def available() -> bool:
     if device is None or "cuda" not in str(getattr(device.client, "platform_version", "")).lower():
         return False
     return float(getattr(device, "compute_capability", "0")) >= 8.0
+
+
+def interpreted() -> bool:
+    """Whether kernels are only interpreted: in tests, where there is no GPU."""
+    return not available()

@@ -83,16 +83,18 @@ def _affine(xp: Any, unit: Any, weight: Any, bias: Any, axis: int) -> Any:
     return unit if bias is None else unit + xp.reshape(bias, shape)
 
 
-def _affine_grads(
-    xp: Any, grad: Any, unit: Any, weight: Any, axis: int, needs: Any
-) -> tuple[Any, Any, Any]:
-    """Gradients of the normalised values, of weight and of bias."""
+def _affine_grads(xp: Any, grad: Any, unit: Any, axis: int, needs: Any) -> tuple[Any, Any]:
+    """Gradients of weight and of bias."""
     axes = _others(grad.ndim, axis)
     grad_weight = xp.sum(grad * unit, axis=axes) if needs[1] else None
-    grad_bias = xp.sum(grad, axis=axes) if needs[2] else None
-    if weight is not None:
-        grad = grad * xp.reshape(weight, channel_shape(grad.ndim, axis))
-    return grad, grad_weight, grad_bias
+    return grad_weight, xp.sum(grad, axis=axes) if needs[2] else None
+
+
+def _scaled(xp: Any, grad: Any, weight: Any, axis: int) -> Any:
+    """`grad` times each channel's weight."""
+    if weight is None:
+        return grad
+    return grad * xp.reshape(wide(xp, weight), channel_shape(grad.ndim, axis))
 
 
 def _batch_vjp(
@@ -100,11 +102,25 @@ def _batch_vjp(
 ) -> tuple[Any, ...]:
     axes = _others(x.ndim, axis)
     unit, factor = _normalized(xp, wide(xp, x), axes, epsilon)
-    grad, grad_weight, grad_bias = _affine_grads(
-        xp, wide(xp, grads[0]), unit, wide(xp, weight), axis, needs
+    return (
+        *_batch_pull(xp, wide(xp, grads[0]), unit, factor, weight, axis, needs),
+        None,
+        None,
+        None,
     )
-    grad_x = _pull(xp, grad, unit, factor, axes) if needs[0] else None
-    return grad_x, grad_weight, grad_bias, None, None, None
+
+
+def _batch_pull(
+    xp: Any, grad: Any, unit: Any, factor: Any, weight: Any, axis: int, needs: Any
+) -> tuple[Any, Any, Any]:
+    """Gradients of x, weight and bias. A channel's weight is taken out of its sums, which are then
+    those that weight and bias need, too."""
+    grad_weight, grad_bias = _affine_grads(xp, grad, unit, axis, needs)
+    grad_x = None
+    if needs[0]:
+        factor = _scaled(xp, factor, weight, axis)
+        grad_x = _pull(xp, grad, unit, factor, _others(grad.ndim, axis))
+    return grad_x, grad_weight, grad_bias
 
 
 def _batch_infer(
@@ -132,10 +148,18 @@ def _batch_norm_train(
     xp, x, weight, bias, running_mean, running_var, momentum, axis=1, epsilon=1e-5
 ):
     """`x` normalised by its own statistics, and the running statistics after this batch."""
-    w = wide(xp, x)
-    axes = _others(x.ndim, axis)
-    mean, variance = _moments(xp, w, axes)
-    unit = (w - mean) * _rsqrt(xp, variance + epsilon)
+    mean, variance = _moments(xp, wide(xp, x), _others(x.ndim, axis))
+    return batch_normed(
+        xp, x, mean, variance, weight, bias, running_mean, running_var, momentum, axis, epsilon
+    )
+
+
+def batch_normed(
+    xp: Any, x: Any, mean: Any, variance: Any, weight: Any, bias: Any, running_mean: Any,
+    running_var: Any, momentum: Any, axis: int, epsilon: float,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """The results of `batch_norm_train` from the batch's statistics."""
+    unit = (wide(xp, x) - mean) * _rsqrt(xp, variance + epsilon)
     out = _affine(xp, unit, wide(xp, weight), wide(xp, bias), axis).astype(x.dtype)
     mean, variance = xp.reshape(mean, (-1,)), xp.reshape(variance, (-1,))
     if running_mean is None:
@@ -157,10 +181,9 @@ def _fixed_vjp(
     unit = None
     if needs[1]:
         unit = (wide(xp, x) - xp.reshape(wide(xp, mean), shape)) * factor
-    grad, grad_weight, grad_bias = _affine_grads(
-        xp, wide(xp, grad), unit, wide(xp, weight), axis, needs
-    )
-    return grad * factor, grad_weight, grad_bias, None, None
+    grad = wide(xp, grad)
+    grad_weight, grad_bias = _affine_grads(xp, grad, unit, axis, needs)
+    return _scaled(xp, grad, weight, axis) * factor, grad_weight, grad_bias, None, None
 
 
 @op(
@@ -397,11 +420,11 @@ def _group_vjp(
     xp: Any, grad: Any, x: Any, weight: Any, groups: int, epsilon: float, axis: int, needs: Any
 ) -> tuple[Any, ...]:
     unit, factor, shape, axes = _grouped_unit(xp, wide(xp, x), groups, epsilon, axis)
-    grad, grad_weight, grad_bias = _affine_grads(
-        xp, wide(xp, grad), xp.reshape(unit, x.shape), wide(xp, weight), axis, needs
-    )
+    grad = wide(xp, grad)
+    grad_weight, grad_bias = _affine_grads(xp, grad, xp.reshape(unit, x.shape), axis, needs)
     grad_x = None
     if needs[0]:
+        grad = _scaled(xp, grad, weight, axis)
         grad_x = xp.reshape(_pull(xp, xp.reshape(grad, shape), unit, factor, axes), x.shape)
     return grad_x, grad_weight, grad_bias
 

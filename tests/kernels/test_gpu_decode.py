@@ -13,7 +13,7 @@ from bireme.core import kernels
 from bireme.core.aval import aval
 from bireme.core.capture import capture
 from bireme.core.dtype import bfloat16, int64
-from bireme.kernels import gpu_decode, pallas_decode
+from bireme.kernels import gpu_decode, nvidia, pallas_decode
 from bireme.kernels.pallas_decode import Rows, multiply, tile_for
 from bireme.nn import functional as F
 from bireme.nn.generation.ops import cache_attend, linears
@@ -132,8 +132,8 @@ def evaluated(graph, inputs, platform):
 
 
 def test_a_block_of_a_language_model(monkeypatch):
-    monkeypatch.setattr(gpu_decode, "available", lambda: True)
-    monkeypatch.setattr(gpu_decode, "interpret", lambda: True)
+    monkeypatch.setattr(nvidia, "available", lambda: True)
+    monkeypatch.setattr(nvidia, "interpreted", lambda: True)
     monkeypatch.setattr(gpu_decode, "_LARGE", 1)
     paddle.seed(0)
     blocks = [Block(64, 128) for _ in range(2)]

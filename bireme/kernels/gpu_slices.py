@@ -1,0 +1,81 @@
+"""Gradients of slices on GPUs: neighbours are joined, not padded with zeros and added.
+
+`x[..., :n]` and `x[..., n:]` give two gradients of x's whole shape that are mostly zeros. Their
+sum is the two pieces side by side, which is read and written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bireme.core import jax_door
+from bireme.core.aval import Aval
+from bireme.core.kernels import kernel, know, known_as
+from bireme.core.op import Call
+
+_NAME = "joined_slices"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an array is between `start` and `stop` of an axis; elsewhere it is zero."""
+
+    piece: Any
+    axis: int
+    start: int
+    stop: int
+
+
+def _one_span(forward: Call) -> tuple[int, int, int] | None:
+    """(axis, start, stop) of a slice that takes a run of one axis and all of the others."""
+    x: Any = forward.types[0]
+    found = None
+    for axis, entry in enumerate(forward.attrs["spec"]):
+        if entry.__class__ is not tuple or entry[2] not in (None, 1):
+            return None
+        start, stop, _ = slice(*entry).indices(x.shape[axis])
+        if (start, stop) == (0, x.shape[axis]):
+            continue
+        if found is not None or stop <= start:
+            return None
+        found = axis, start, stop
+    return found
+
+
+def _accepts_slice(call: Call) -> bool:
+    forward: Call = call.attrs["forward"]
+    x = forward.types[0]
+    return isinstance(x, Aval) and x.is_static and _one_span(forward) is not None
+
+
+@kernel("getitem_grad", name=_NAME, platform="gpu", accepts=_accepts_slice)
+def _getitem_grad(call: Call, grad: Any) -> Any:
+    (out,) = call.op.lower(jax_door.jnp(), call, [grad])
+    span = _one_span(call.attrs["forward"])
+    if span is not None:
+        know(out, Part(grad, *span))
+    return (out,)
+
+
+def _accepts_sum(call: Call) -> bool:
+    x, y = call.types
+    return isinstance(x, Aval) and x is y and x.is_static and not any(call.casts)
+
+
+@kernel("add", name=_NAME, platform="gpu", accepts=_accepts_sum)
+def _add(call: Call, x: Any, y: Any) -> Any:
+    jnp = jax_door.jnp()
+    parts = [p for p in (known_as(x), known_as(y)) if isinstance(p, Part)]
+    if len(parts) == 2:
+        low, high = sorted(parts, key=lambda p: p.start)
+        if low.axis == high.axis and low.stop == high.start:
+            axis, size = low.axis, x.shape[low.axis]
+            piece = jnp.concatenate([low.piece, high.piece], axis)
+            joined = Part(piece, axis, low.start, high.stop)
+            pads = [(0, 0)] * x.ndim
+            pads[axis] = (joined.start, size - joined.stop)
+            out = jnp.pad(piece, pads) if any(pads[axis]) else piece
+            know(out, joined)
+            return out
+    return call.op.lower(jnp, call, [x, y])

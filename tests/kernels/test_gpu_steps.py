@@ -1,0 +1,141 @@
+"""Whole steps as a GPU would run them, interpreted where need be: against float64 and plain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bireme as paddle
+from bireme.core import kernels, trace
+from bireme.kernels import gpu_gate, install, nvidia
+from bireme.nn import functional as F
+from tests.kernels.test_gpu_lowerings import step_of
+
+install()
+
+
+def assert_same_step(arrays, step, name, tolerance=1e-5, dtype="float32"):
+    """The loss `step(*tensors)` gives and its gradients, by kernel `name` and in plain float64."""
+
+    def recorded(kind, platform):
+        trace.flush()
+        tensors = [paddle.to_tensor(a.astype(kind), stop_gradient=False) for a in arrays]
+        loss = step(*tensors)
+        loss.backward()
+        return step_of(loss, tensors)(platform)
+
+    before = kernels.uses[name]
+    got = recorded(dtype, "gpu")
+    assert kernels.uses[name] > before
+    for g, want in zip(got, recorded("float64", "none"), strict=True):
+        assert g.shape == want.shape
+        np.testing.assert_allclose(
+            g, want, rtol=tolerance, atol=tolerance * (1 + np.abs(want).max())
+        )
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shape=st.sampled_from([(4, 3), (5, 2, 7), (3, 4, 5, 6), (1, 1, 2, 1), (2, 3, 3, 4, 5)]),
+    centre=st.floats(-30, 30),
+    weighted=st.booleans(),
+    last=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_batch_norm_in_one_pass(shape, centre, weighted, last, seed):
+    rng = np.random.default_rng(seed)
+    axis = len(shape) - 1 if last else 1
+    channels = shape[axis]
+    # Values that single precision holds exactly: the question is what is made of them.
+    x = np.float32(centre) + rng.standard_normal(shape).astype("float32")
+    arrays = [x.astype("float64")]
+    if weighted:
+        arrays += [rng.standard_normal(channels) + 2, rng.standard_normal(channels)]
+    pull = rng.standard_normal(shape)
+    layout = {2: "NC", 3: "NLC" if last else "NCL", 4: "NHWC" if last else "NCHW"}
+    form = layout.get(len(shape), "NDHWC" if last else "NCDHW")
+
+    def step(x, weight=None, bias=None):
+        zeros, ones = paddle.zeros([channels], x.dtype), paddle.ones([channels], x.dtype)
+        y = F.batch_norm(
+            x, zeros, ones, weight, bias, training=True, epsilon=1e-2, data_format=form
+        )
+        return (y * paddle.to_tensor(pull).astype(x.dtype)).sum() + (zeros + ones).sum()
+
+    assert_same_step(arrays, step, "one_pass_statistics", 3e-4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    lead=st.lists(st.integers(1, 4), max_size=2),
+    cuts=st.lists(st.integers(1, 5), min_size=2, max_size=4),
+    first=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_gradients_of_neighbouring_slices(lead, cuts, first, seed):
+    """Slices that cover an axis, or leave its end out, in any order."""
+    rng = np.random.default_rng(seed)
+    width = sum(cuts) + (0 if first else 2)
+    axis = 0 if first else len(lead)
+    shape = (width, *lead) if first else (*lead, width)
+    ends = np.cumsum(cuts)
+    spans = [(int(e - n), int(e)) for e, n in zip(ends, cuts, strict=True)]
+    rng.shuffle(spans)
+
+    def step(x):
+        total = 0
+        for i, (start, stop) in enumerate(spans):
+            piece = x[start:stop] if axis == 0 else x[..., start:stop]
+            total = total + ((i + 1.5) * piece * piece).sum()
+        return total
+
+    assert_same_step([rng.standard_normal(shape)], step, "joined_slices")
+
+
+def test_slices_with_gaps_steps_and_positions():
+    def step(x):
+        return (
+            (x[:, ::2] ** 2).sum()
+            + (3 * x[:, 5:]).sum()
+            + (x[1] * x[0]).sum()
+            + (2 * x[:, :2] ** 2).sum()
+            + (x[:, 3:5] ** 3).sum()
+        )
+
+    x = np.random.default_rng(2).standard_normal((3, 8))
+    assert_same_step([x], step, "joined_slices")
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    monkeypatch.setattr(nvidia, "available", lambda: True)
+    monkeypatch.setattr(nvidia, "interpreted", lambda: True)
+    monkeypatch.setattr(gpu_gate, "_LARGE", 1)
+    monkeypatch.setattr(gpu_gate, "_BLOCK", 8)
+
+
+@pytest.mark.parametrize("form", ["silu first", "silu second", "swiglu", "silu used twice"])
+@pytest.mark.parametrize("shape", [(2, 4), (3, 1, 16)])
+def test_gate_gradients(interpreted, form, shape):
+    rng = np.random.default_rng(len(form))
+    x, y, pull = rng.standard_normal((3, *shape)) * 3
+
+    def step(x, y):
+        if form == "swiglu":
+            out = F.swiglu(x, y)
+        else:
+            gate = F.silu(x)
+            out = y * gate if form == "silu second" else gate * y
+            if form == "silu used twice":
+                out = out + gate
+        return (out * paddle.to_tensor(pull).astype(x.dtype)).sum()
+
+    assert_same_step([x, y], step, "gate_gradients")
+
+
+def test_a_gate_of_a_size_that_no_block_fits_is_plain(interpreted):
+    x = paddle.ones([3, 3])
+    x.stop_gradient = False
+    assert kernels.choose(F.silu(x)._node.call, "gpu") is None
