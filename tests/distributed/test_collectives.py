@@ -11,6 +11,7 @@ import bireme as paddle
 from bireme import distributed as dist
 from bireme.core.errors import InvalidArgument
 from bireme.distributed.communication import group as groups
+from bireme.distributed.communication.stream import Task
 from bireme.distributed.job import DistributedError
 
 
@@ -86,3 +87,24 @@ def test_a_group_of_others_says_so() -> None:
     assert "ranks: 1, 2; name: others" in repr(outside)
     with pytest.raises(DistributedError):
         dist.get_backend(outside)
+
+
+class Slow:
+    """An array that is ready when it was asked for often enough."""
+
+    def __init__(self, looks: float):
+        self.looks = looks
+
+    def is_ready(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    def block_until_ready(self) -> None:
+        self.looks = 0
+
+
+def test_waiting_ends_at_its_limit() -> None:
+    assert Task([Slow(3)]).wait(timeout=60)
+    assert Task([Slow(float("inf"))]).wait()
+    with pytest.raises(DistributedError, match=r"not over after 0.01 s"):
+        Task([Slow(float("inf"))]).wait(timeout=0.01)

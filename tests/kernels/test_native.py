@@ -107,3 +107,20 @@ def test_without_a_compiler_the_plain_lowering_is_used(monkeypatch):
     assert not native.available()
     y = F.conv2d(paddle.ones([1, 1, 7, 3]), paddle.ones([1, 1, 3, 3]))
     assert y.numpy().sum() == 45
+
+
+def test_a_library_that_cannot_be_built_is_tried_once(monkeypatch, tmp_path):
+    tried = []
+
+    def build(path):
+        tried.append(path)
+        raise OSError("no room")
+
+    monkeypatch.setattr(native, "_library", None)
+    monkeypatch.setattr(native, "_failed", False)
+    monkeypatch.setattr(native, "library_path", lambda: tmp_path / "kernels.so")
+    monkeypatch.setattr(native, "build", build)
+    with pytest.raises(RuntimeWarning, match=r"plain ones are used: no room"):
+        native.load()
+    assert native.load() is None
+    assert len(tried) == 1

@@ -7,6 +7,7 @@ that order, and `sync_op=False` leaves the waiting to the returned task.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,13 @@ class Task:
         self._arrays = arrays
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return when the exchange is over."""
+        """Return when the exchange is over; past `timeout` seconds, raise."""
+        if timeout is not None:
+            end = time.monotonic() + timeout
+            while not self.is_completed():
+                if time.monotonic() > end:
+                    raise DistributedError(f"[wait] the exchange is not over after {timeout} s")
+                time.sleep(1e-3)
         for a in self._arrays:
             a.block_until_ready()
         return True

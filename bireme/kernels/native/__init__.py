@@ -128,13 +128,13 @@ def load() -> ctypes.CDLL | None:
                 build(path)
             _library = _register(ctypes.CDLL(str(path)))
         except (OSError, subprocess.SubprocessError, AttributeError) as e:
+            _failed = True  # first: the warning may be an error, and one attempt is enough
             detail = getattr(e, "stderr", None) or str(e)
             warnings.warn(
                 f"the native CPU kernels could not be built, plain ones are used: {detail[:400]}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            _failed = True
     return _library
 
 
