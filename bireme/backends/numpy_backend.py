@@ -71,17 +71,7 @@ class NumpyBackend(Backend):
 
 
 # NumPy adds up halves in halves: a sum of bfloat16 ones ends at 256. So the cold tier computes in
-# float32 and rounds what comes out, as XLA does. These only move elements, look at the type itself,
-# or run graphs whose ops are widened one by one.
-EXACT = frozenset((
-    "as_strided", "as_strided_write", "assign_value", "bitcast", "cast", "concat", "cond", "detach",
-    "diagonal", "embedding", "expand", "fill", "flatten_all", "flip", "gather", "gather_nd",
-    "getitem", "getitem_at", "index", "index_set", "mask_set", "masked_fill", "masked_select",
-    "nan_to_num", "nextafter", "pad_constant", "pad_copy", "reshape", "roll", "scan", "setitem",
-    "setitem_at", "split", "squeeze", "stack", "take", "take_along_axis", "take_elements",
-    "take_last", "take_rows", "tile", "transpose", "tril", "triu", "unfold", "unsqueeze", "unstack",
-    "where", "while_loop",
-))  # fmt: skip
+# float32 and rounds what comes out, as XLA does, except in ops that are exact.
 _HALVES = frozenset(d.numpy for d in dt.ALL if d.is_floating and d.itemsize < 4)
 
 
@@ -90,7 +80,7 @@ def _is_widened(call: Call) -> bool:
     op = call.op
     if isinstance(op, GradOp):
         op = call.attrs["forward"].op
-    elif op.name in EXACT or "graph" in call.attrs:
+    elif op.exact or "graph" in call.attrs:
         return False
     return (getattr(op.body, "__module__", None) or "").startswith("bireme.")
 

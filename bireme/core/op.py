@@ -189,6 +189,7 @@ class Op:
         usual: Sequence[str] = (),
         carries: int | None = None,
         also: dict[str, str] | None = None,
+        exact: bool = False,
         register: bool = True,
     ):
         self.name = name
@@ -217,6 +218,9 @@ class Op:
         self.usual = usual
         self.carries = carries  # how many results carry a gradient, counted from the first
         self.also = also or {}  # second names of inputs, by which they may be given too
+        # It moves elements, looks at the type itself, or runs graphs of ops: NumPy does it in half
+        # precision as it is given, where everything else is computed in float32 and rounded.
+        self.exact = exact
         self._grad_op: Op | None = None
         if register:
             if name in OPS:

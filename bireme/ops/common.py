@@ -138,6 +138,7 @@ def _embedding_vjp(
     infer=_embedding_infer,
     check=_embedding_check,
     inputs=("x", "weight"),
+    exact=True,
 )
 def _embedding(xp, x, weight, padding_idx=-1, by_frequency=False):
     """Rows of `weight` by number; the row `padding_idx` reads as zeros."""

@@ -23,7 +23,7 @@ def _true(x: Any) -> bool:
 
 @op(
     name="cond", inputs=("pred", "*operands", "*keys"),
-    infer=lambda pred, operands, keys, then, other: then.types,
+    infer=lambda pred, operands, keys, then, other: then.types, exact=True,
 )  # fmt: skip
 def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) -> Any:
     """The results of `then` where `pred` is true, and of `other` where it is not."""
@@ -46,7 +46,7 @@ def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) 
 
 @op(
     name="while_loop", inputs=("*carries", "*operands", "*keys"),
-    infer=lambda carries, operands, keys, test, step: step.types,
+    infer=lambda carries, operands, keys, test, step: step.types, exact=True,
 )  # fmt: skip
 def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step: Body) -> Any:
     """Replace the carries by what `step` makes of them, while `test` of them is true."""
@@ -72,7 +72,7 @@ def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step
 
 @op(
     name="scan", inputs=("*carries", "*rows", "*operands", "*keys"),
-    infer=lambda carries, rows, operands, keys, step, length: step.types,
+    infer=lambda carries, rows, operands, keys, step, length: step.types, exact=True,
 )  # fmt: skip
 def scan(
     xp: Any, carries: Any, rows: Any, operands: Any, keys: Any, step: Body, length: Any

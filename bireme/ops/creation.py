@@ -393,7 +393,9 @@ def _triangle(name: str, doc: str) -> Any:
 
     lowering.__doc__ = doc
     lowering.__module__ = __name__
-    return op(lowering, name=name, vjp=rule, check=_check_matrix, infer=lambda x, diagonal: x)
+    return op(
+        lowering, name=name, vjp=rule, check=_check_matrix, infer=lambda x, diagonal: x, exact=True
+    )
 
 
 tril = _triangle("tril", "x with zeros above the given diagonal.")
@@ -576,7 +578,7 @@ def combinations(
     return _take(x, constant(rows))
 
 
-@op(name="take_elements")
+@op(name="take_elements", exact=True)
 def _take(xp, x, index):
     """x at each index, in the index's shape."""
     return xp.take(x, index, axis=0)

@@ -204,7 +204,7 @@ def _renorm(xp, x, max_norm, p=2.0, axis=0):
     return xp.where(size > limit, x * (limit / (size + 1e-7)), x).astype(x.dtype)
 
 
-@op(name="take_rows")
+@op(name="take_rows", exact=True)
 def _rows(xp, x, index):
     """The rows of x at `index`."""
     return xp.take(x, index, axis=0)

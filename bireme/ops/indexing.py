@@ -78,7 +78,7 @@ def _gather_vjp(xp: Any, grad: Any, index: Any, types: Any, axis: int) -> tuple[
     return scatter_into(xp, zeros, _along(axis, index), grad, "add"), None
 
 
-@op(name="gather", infer=_gather_infer, vjp=_gather_vjp)
+@op(name="gather", infer=_gather_infer, vjp=_gather_vjp, exact=True)
 def _gather(xp, x, index, axis=0):
     """Slices along a dimension, picked by number."""
     return _take(xp, x, _along(axis, index))
@@ -239,7 +239,7 @@ def _gather_nd_vjp(xp: Any, grad: Any, index: Any, types: Any) -> tuple[Any, Non
     return scatter_into(xp, zeros, _spots(xp, index), grad, "add"), None
 
 
-@op(infer=_gather_nd_infer, vjp=_gather_nd_vjp)
+@op(infer=_gather_nd_infer, vjp=_gather_nd_vjp, exact=True)
 def gather_nd(xp, x, index):
     """The elements or slices of x at the positions in the last dimension of `index`."""
     if index.shape[-1] == 0:
@@ -295,7 +295,7 @@ def _take_along_vjp(xp: Any, grad: Any, index: Any, types: Any, axis: int) -> tu
     return scatter_into(xp, zeros, _each(xp, index, axis), grad, "add"), None
 
 
-@op(name="take_along_axis", infer=_take_along_infer, vjp=_take_along_vjp)
+@op(name="take_along_axis", infer=_take_along_infer, vjp=_take_along_vjp, exact=True)
 def _take_along(xp, x, index, axis=0):
     """For each index, the element at that place along the axis."""
     return _take(xp, x, _each(xp, index, axis))
@@ -509,7 +509,8 @@ def _bounded(xp: Any, index: Any, size: Any, mode: str) -> Any:
 
 
 @op(
-    name="take", infer=lambda x, index, mode: aval(index.shape, x.dtype), vjp=_take_mode_vjp
+    name="take", infer=lambda x, index, mode: aval(index.shape, x.dtype), vjp=_take_mode_vjp,
+    exact=True,
 )  # fmt: skip
 def _take_mode(xp, x, index, mode="wrap"):
     """Elements of a flat tensor by position, kept within its ends."""
@@ -565,7 +566,7 @@ def _masked_fill_infer(x: Aval, mask: Aval, value: Any) -> Aval:
     return aval(broadcast_shapes(x.shape, mask.shape), x.dtype)
 
 
-@op(infer=_masked_fill_infer, vjp=_masked_fill_vjp)
+@op(infer=_masked_fill_infer, vjp=_masked_fill_vjp, exact=True)
 def masked_fill(xp, x, mask, value):
     """A copy of x that is `value` where the mask is true."""
     return xp.where(mask, xp.asarray(value).astype(x.dtype), x)

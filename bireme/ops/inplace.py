@@ -129,7 +129,7 @@ def cast_(x: Tensor, dtype: Any) -> Tensor:
 # --- forms that fill ------------------------------------------------------------------------------
 
 
-@op(name="fill", infer=lambda x, value: x, vjp=lambda xp, grad: (None, None))
+@op(name="fill", infer=lambda x, value: x, vjp=lambda xp, grad: (None, None), exact=True)
 def _fill(xp, x, value):
     """One number everywhere."""
     return xp.broadcast_to(xp.asarray(value).astype(x.dtype), x.shape)

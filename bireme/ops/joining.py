@@ -56,7 +56,7 @@ def _concat_vjp(xp: Any, grad: Any, types: Any, axis: int) -> tuple[list[Any]]:
     return (parts,)
 
 
-@op(name="concat", inputs=("*x",), infer=_concat_infer, vjp=_concat_vjp)
+@op(name="concat", inputs=("*x",), infer=_concat_infer, vjp=_concat_vjp, exact=True)
 def _concat(xp, x, axis=0):
     """Tensors joined along an existing dimension."""
     return xp.concatenate(x, axis=axis)
@@ -90,7 +90,7 @@ def _stack_vjp(xp: Any, grad: Any, types: Any, axis: int) -> tuple[list[Any]]:
     return ([grad[(slice(None),) * at + (i,)] for i in range(len(types[0]))],)
 
 
-@op(name="stack", inputs=("*x",), infer=_stack_infer, vjp=_stack_vjp)
+@op(name="stack", inputs=("*x",), infer=_stack_infer, vjp=_stack_vjp, exact=True)
 def _stack(xp, x, axis=0):
     """Tensors of one shape along a new dimension."""
     return xp.stack(x, axis=axis)
@@ -122,7 +122,7 @@ def _split_vjp(xp: Any, grad: Any, axis: int) -> tuple[Any]:
     return (xp.concatenate(grad, axis=axis),)
 
 
-@op(name="split", infer=_split_infer, vjp=_split_vjp)
+@op(name="split", infer=_split_infer, vjp=_split_vjp, exact=True)
 def _split(xp, x, sections=(), axis=0):
     """Consecutive parts along a dimension."""
     parts, start = [], 0
@@ -197,7 +197,12 @@ def _unstack_infer(x: Aval, axis: int) -> tuple[Aval, ...]:
     return (aval((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype),) * x.shape[axis]
 
 
-@op(name="unstack", infer=_unstack_infer, vjp=lambda xp, grad, axis: (xp.stack(grad, axis),))
+@op(
+    name="unstack",
+    infer=_unstack_infer,
+    vjp=lambda xp, grad, axis: (xp.stack(grad, axis),),
+    exact=True,
+)
 def unstack_at(xp, x, axis=0):
     """Slices along a dimension."""
     return [x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis])]

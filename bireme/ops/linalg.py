@@ -436,7 +436,7 @@ def _check_diagonal(x: Any, offset: int, axis1: int, axis2: int) -> None:
         raise InvalidArgument("axis1 and axis2 must be different dimensions")
 
 
-@op(vjp=_diagonal_vjp, check=_check_diagonal)
+@op(vjp=_diagonal_vjp, check=_check_diagonal, exact=True)
 def diagonal(xp, x, offset=0, axis1=0, axis2=1):
     """The elements whose index along axis2 is that along axis1 plus `offset`."""
     return xp.diagonal(x, offset, axis1, axis2)

@@ -81,7 +81,7 @@ def _reshape_vjp(xp: Any, grad: Any, types: Any) -> tuple[Any]:
     return (xp.reshape(grad, types[0].shape),)
 
 
-@op(name="reshape", infer=_reshape_infer, vjp=_reshape_vjp)
+@op(name="reshape", infer=_reshape_infer, vjp=_reshape_vjp, exact=True)
 def _reshape(xp, x, shape=()):
     """The same elements, in order, in another shape."""
     return xp.reshape(x, resolve_shape(x.shape, shape))
@@ -150,7 +150,7 @@ def _bitcast_infer(x: Aval, dtype: Any) -> Aval:
     return aval((*x.shape[:-1], last // want), dtype)
 
 
-@op(name="bitcast", infer=_bitcast_infer, differentiable=False)
+@op(name="bitcast", infer=_bitcast_infer, differentiable=False, exact=True)
 def _bitcast(xp, x, dtype: Any = None):
     """The bytes of `x` read as another dtype."""
     if xp is np:
@@ -229,7 +229,7 @@ def _squeeze_infer(x: Aval, axis: Any) -> Aval:
     return aval(_squeezed(x.shape, axis), x.dtype)
 
 
-@op(name="squeeze", infer=_squeeze_infer, vjp=_reshape_vjp)
+@op(name="squeeze", infer=_squeeze_infer, vjp=_reshape_vjp, exact=True)
 def _squeeze(xp, x, axis=None):
     """Without dimensions of size 1."""
     return xp.reshape(x, _squeezed(x.shape, axis))
@@ -264,7 +264,7 @@ def _unsqueeze_infer(x: Aval, axis: Any) -> Aval:
     return aval(_unsqueezed(x.shape, axis), x.dtype)
 
 
-@op(name="unsqueeze", infer=_unsqueeze_infer, vjp=_reshape_vjp)
+@op(name="unsqueeze", infer=_unsqueeze_infer, vjp=_reshape_vjp, exact=True)
 def _unsqueeze(xp, x, axis=0):
     """With new dimensions of size 1."""
     return xp.reshape(x, _unsqueezed(x.shape, axis))
@@ -316,7 +316,7 @@ def _transpose_vjp(xp: Any, grad: Any, perm: Any) -> tuple[Any]:
     return (xp.transpose(grad, _inverse(grad.ndim, perm)),)
 
 
-@op(name="transpose", infer=_transpose_infer, vjp=_transpose_vjp)
+@op(name="transpose", infer=_transpose_infer, vjp=_transpose_vjp, exact=True)
 def _transpose(xp, x, perm=()):
     """Dimensions in another order."""
     return xp.transpose(x, _permutation(x.ndim, perm))
@@ -445,7 +445,7 @@ def _as_it_is(xp: Any, grad: Any) -> tuple[Any]:
     return (grad,)  # the engine sums a gradient over what was broadcast
 
 
-@op(name="expand", infer=_expand_infer, vjp=_as_it_is)
+@op(name="expand", infer=_expand_infer, vjp=_as_it_is, exact=True)
 def _expand(xp, x, shape=()):
     """Dimensions of size 1 repeated."""
     return xp.broadcast_to(x, _expanded(x.shape, shape))
@@ -515,7 +515,7 @@ def _tile_vjp(xp: Any, grad: Any, types: Any, repeat_times: Any) -> tuple[Any]:
     return (xp.reshape(summed, types[0].shape),)
 
 
-@op(name="tile", infer=_tile_infer, vjp=_tile_vjp)
+@op(name="tile", infer=_tile_infer, vjp=_tile_vjp, exact=True)
 def _tile(xp, x, repeat_times=()):
     """The whole tensor repeated along its dimensions."""
     return xp.tile(x, repeat_times)

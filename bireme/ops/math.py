@@ -383,7 +383,7 @@ def copysign(xp, x, y):
     return xp.copysign(x, y)
 
 
-@op(promote="binary", infer="elementwise", differentiable=False, takes="f")
+@op(promote="binary", infer="elementwise", differentiable=False, takes="f", exact=True)
 def nextafter(xp, x, y):
     """The next representable number from x towards y."""
     return xp.nextafter(x, y)

@@ -265,7 +265,7 @@ def neg(xp, x):
 negative = neg
 
 
-@op(vjp=_same_slope, infer="elementwise")
+@op(vjp=_same_slope, infer="elementwise", exact=True)
 def assign_value(xp, x):
     """x itself, as a new tensor."""
     return x
@@ -428,7 +428,7 @@ def _nan_to_num_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, None, None, None]:
 
 @op(
     inputs=("x", "nan", "posinf", "neginf"), vjp=_nan_to_num_vjp, infer=lambda x, *_: x,
-    takes={"x": "f"},
+    takes={"x": "f"}, exact=True,
 )  # fmt: skip
 def nan_to_num(xp, x, nan=0.0, posinf=None, neginf=None):
     """Replace NaN and infinities by numbers; by default 0 and the type's largest."""
@@ -449,6 +449,7 @@ def nan_to_num(xp, x, nan=0.0, posinf=None, neginf=None):
     name="cast",
     vjp=_same_slope,
     infer=lambda x, dtype: aval(x.shape, dt.as_dtype(dtype)),
+    exact=True,
 )
 def _cast(xp, x, dtype="float32"):
     """x with elements of another type."""

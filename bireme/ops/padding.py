@@ -25,7 +25,7 @@ def _constant_vjp(xp: Any, grad: Any, pairs: Any) -> tuple[Any, None]:
     return pad_constant(xp, grad, [(-lo, -hi) for lo, hi in pairs], 0), None
 
 
-@op(name="pad_constant", inputs=("x", "value"), vjp=_constant_vjp, infer=_infer)
+@op(name="pad_constant", inputs=("x", "value"), vjp=_constant_vjp, infer=_infer, exact=True)
 def _pad_constant(xp, x, value, pairs=()):
     return pad_constant(xp, x, pairs, xp.asarray(value).astype(x.dtype))
 
@@ -75,6 +75,7 @@ def _copy_vjp(xp: Any, grad: Any, types: Any, pairs: Any, mode: str) -> tuple[An
     vjp=_copy_vjp,
     check=_copy_check,
     infer=lambda x, pairs, mode: _infer(x, pairs=pairs),
+    exact=True,
 )
 def _pad_copy(xp, x, pairs=(), mode="reflect"):
     for axis, (lo, hi) in enumerate(pairs):

@@ -27,7 +27,7 @@ def _same(x: Aval, *rest: Any, **attrs: Any) -> Aval:
 # --- flip and roll ------------------------------------------------------------------------------
 
 
-@op(name="flip", infer=_same, vjp=lambda xp, grad, axis: (xp.flip(grad, axis),))
+@op(name="flip", infer=_same, vjp=lambda xp, grad, axis: (xp.flip(grad, axis),), exact=True)
 def _flip(xp, x, axis=()):
     """Elements in reverse order along dimensions."""
     return xp.flip(x, axis)
@@ -47,7 +47,7 @@ def _roll_vjp(xp: Any, grad: Any, shifts: Any, axis: Any) -> tuple[Any]:
     return (xp.roll(grad, tuple([-s for s in shifts]), axis),)
 
 
-@op(name="roll", infer=_same, vjp=_roll_vjp)
+@op(name="roll", infer=_same, vjp=_roll_vjp, exact=True)
 def _roll(xp, x, shifts=(), axis=()):
     """Elements shifted along dimensions; what falls off comes back at the other end."""
     return xp.roll(x, shifts, axis)
@@ -241,7 +241,7 @@ def _as_strided_vjp(xp: Any, grad: Any, types: Any, shape: Any, stride: Any, off
     return (xp.reshape(flat, types[0].shape),)
 
 
-@op(name="as_strided", infer=_as_strided_infer, vjp=_as_strided_vjp)
+@op(name="as_strided", infer=_as_strided_infer, vjp=_as_strided_vjp, exact=True)
 def _as_strided(xp, x, shape=(), stride=(), offset=0):
     """Elements picked from the memory of x by strides."""
     return xp.reshape(x, (-1,))[_strided_indices(shape, stride, offset)]
@@ -251,7 +251,7 @@ def _as_strided_write(base: Tensor, view: Tensor, shape: Any, stride: Any, offse
     return _strided_write(base, view, shape, stride, offset)
 
 
-@op(name="as_strided_write", infer=_same, differentiable=False)
+@op(name="as_strided_write", infer=_same, differentiable=False, exact=True)
 def _strided_write(xp, x, value, shape=(), stride=(), offset=0):
     """A copy of x with the elements that strides name replaced."""
     spots = _strided_indices(shape, stride, offset)
@@ -316,7 +316,7 @@ def _unfold_vjp(xp: Any, grad: Any, types: Any, axis: int, size: int, step: int)
     return (scatter_add(xp, xp.zeros(shape, grad.dtype), spot, grad),)
 
 
-@op(name="unfold", infer=_unfold_infer, vjp=_unfold_vjp)
+@op(name="unfold", infer=_unfold_infer, vjp=_unfold_vjp, exact=True)
 def _unfold(xp, x, axis=0, size=1, step=1):
     """Sliding windows along a dimension."""
     spot = (slice(None),) * axis + (_window_spots(x.shape[axis], size, step),)

@@ -28,7 +28,7 @@ def _flatten_all_vjp(xp: Any, grad: Any, types: Any) -> tuple[Any]:
     return (xp.reshape(grad, types[0].shape),)
 
 
-@op(name="flatten_all", vjp=_flatten_all_vjp, infer=lambda x: aval((x.size,), x.dtype))
+@op(name="flatten_all", vjp=_flatten_all_vjp, infer=lambda x: aval((x.size,), x.dtype), exact=True)
 def _flatten_all(xp, x):
     """x in one dimension."""
     return xp.reshape(x, (-1,))

@@ -30,7 +30,7 @@ def _where_type(condition: Aval, x: Any, y: Any) -> Aval:
     return aval(broadcast_shapes(condition.shape, x.shape, y.shape), x.dtype)
 
 
-@op(name="where", vjp=_where_vjp, infer=_where_type)
+@op(name="where", vjp=_where_vjp, infer=_where_type, exact=True)
 def select(xp, condition, x, y):
     """x where the condition holds, y elsewhere; x and y have one type."""
     return xp.where(condition, x, y)
@@ -315,7 +315,7 @@ def searchsorted(
     return _searchsorted(sorted_sequence, values, right, "int32" if out_int32 else "int64")
 
 
-@op(name="take_last", differentiable=False)
+@op(name="take_last", differentiable=False, exact=True)
 def _along(xp, x, index):
     """x reordered along its last dimension."""
     return xp.take_along_axis(x, index, axis=-1)
@@ -371,7 +371,7 @@ def _take_flat_vjp(xp: Any, grad: Any, index: Any, shape: tuple[Any, ...]) -> tu
 
 
 @op(name="masked_select", vjp=_take_flat_vjp,
-    infer=lambda x, index, shape: aval(index.shape, x.dtype))  # fmt: skip
+    infer=lambda x, index, shape: aval(index.shape, x.dtype), exact=True)  # fmt: skip
 def _take_flat(xp, x, index, shape=()):
     """Elements of the broadcast x by flat index, each taken at most once."""
     return xp.broadcast_to(x, shape).reshape((-1,))[index]

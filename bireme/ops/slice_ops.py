@@ -277,7 +277,7 @@ def _getitem_vjp(xp: Any, grad: Any, types: Any, spec: Spec) -> tuple[Any]:
     return (_spread(xp, grad, types[0], spec, ()),)
 
 
-@op(name="getitem", infer=_getitem_infer, vjp=_getitem_vjp)
+@op(name="getitem", infer=_getitem_infer, vjp=_getitem_vjp, exact=True)
 def take_part(xp, x, spec=()):
     """A basic slice whose positions are fixed."""
     return _take(xp, x, spec, ())
@@ -287,7 +287,13 @@ def _getitem_at_vjp(xp: Any, grad: Any, starts: Any, types: Any, spec: Spec) -> 
     return _spread(xp, grad, types[0], spec, starts), None
 
 
-@op(name="getitem_at", inputs=("x", "*starts"), infer=_getitem_infer, vjp=_getitem_at_vjp)
+@op(
+    name="getitem_at",
+    inputs=("x", "*starts"),
+    infer=_getitem_infer,
+    vjp=_getitem_at_vjp,
+    exact=True,
+)
 def take_at(xp, x, starts, spec=()):
     """A basic slice, some positions of which are given at run time."""
     return _take(xp, x, spec, starts)
@@ -333,7 +339,7 @@ def _static_setitem_vjp(xp: Any, grad: Any, types: Any, needs: Any, spec: Spec) 
     return _setitem_vjp(xp, grad, types, needs, spec)
 
 
-@op(name="setitem", infer=_setitem_infer, vjp=_static_setitem_vjp)
+@op(name="setitem", infer=_setitem_infer, vjp=_static_setitem_vjp, exact=True)
 def put_part(xp, x, value, spec=()):
     """A copy of x with a basic slice replaced."""
     return _put(xp, x, value, spec, ())
@@ -346,7 +352,8 @@ def _setitem_at_vjp(
 
 
 @op(
-    name="setitem_at", inputs=("x", "value", "*starts"), infer=_setitem_infer, vjp=_setitem_at_vjp
+    name="setitem_at", inputs=("x", "value", "*starts"), infer=_setitem_infer, vjp=_setitem_at_vjp,
+    exact=True,
 )  # fmt: skip
 def put_at(xp, x, value, starts, spec=()):
     """A copy of x with a basic slice replaced whose position is given at run time."""
@@ -388,7 +395,7 @@ def _index_vjp(xp: Any, grad: Any, indices: Any, types: Any, axes: tuple[int, ..
     return scatter_add(xp, xp.zeros(shape, grad.dtype), spot, grad), None
 
 
-@op(name="index", inputs=("x", "*indices"), infer=_index_infer, vjp=_index_vjp)
+@op(name="index", inputs=("x", "*indices"), infer=_index_infer, vjp=_index_vjp, exact=True)
 def pick(xp, x, indices, axes=()):
     """Elements picked by integer tensors along `axes`."""
     spot = _spot(axes, indices)
@@ -419,7 +426,8 @@ def _with(xp: Any, x: Any, spot: Any, value: Any) -> Any:
 
 
 @op(
-    name="index_set", inputs=("x", "value", "*indices"), infer=_index_set_infer, vjp=_index_set_vjp
+    name="index_set", inputs=("x", "value", "*indices"), infer=_index_set_infer, vjp=_index_set_vjp,
+    exact=True,
 )  # fmt: skip
 def pick_set(xp, x, value, indices, axes=()):
     """A copy of x with the elements at the indices replaced."""
@@ -444,7 +452,7 @@ def _mask_set_infer(x: Aval, mask: Aval, value: Any) -> Aval:
     return x
 
 
-@op(name="mask_set", infer=_mask_set_infer, vjp=_mask_set_vjp)
+@op(name="mask_set", infer=_mask_set_infer, vjp=_mask_set_vjp, exact=True)
 def mask_set(xp, x, mask, value):
     """A copy of x with `value` where the mask, over the leading dimensions, is true."""
     return xp.where(_aligned(xp, mask, x.ndim), xp.asarray(value).astype(x.dtype), x)

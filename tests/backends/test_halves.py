@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bireme
-from bireme import ops
-from bireme.backends.numpy_backend import EXACT
+from bireme.backends.numpy_backend import NumpyBackend
 from bireme.core import stats
 from bireme.core.op import OPS
 
@@ -60,7 +58,20 @@ def test_types_that_show_stay() -> None:
     assert bireme.ones([1], "float16").view("int16").item() == 0x3C00
 
 
-def test_exact_ops_are_ops() -> None:
-    for family in pkgutil.iter_modules(ops.__path__):
-        importlib.import_module(f"bireme.ops.{family.name}")
-    assert sorted(EXACT - set(OPS)) == []
+@pytest.mark.parametrize(("name", "wanted"), [("flip", "float16"), ("square", "float32")])
+def test_ops_that_move_elements_are_given_halves(
+    name: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, seen = OPS[name].body, []
+
+    def watched(xp: Any, x: Any, **attrs: Any) -> Any:
+        seen.append(str(x.dtype))
+        return body(xp, x, **attrs)  # type: ignore[misc]
+
+    watched.__module__ = "bireme.ops.watched"
+    monkeypatch.setattr(OPS[name], "body", watched)
+    x = bireme.to_tensor([1.0, 2.0, 3.0], dtype="float16")
+    NumpyBackend().run_call(
+        OPS[name].resolve([x], {"axis": (0,)} if name == "flip" else {}, None), [x.numpy()]
+    )
+    assert seen == [wanted]
