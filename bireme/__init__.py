@@ -39,6 +39,7 @@ from bireme.core.dtype import bool_ as bool
 from bireme.core.errors import install_traceback_filter as _install_traceback_filter
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.tensor import Parameter, Size, Tensor
+from bireme.kernels import cpu_heap as _cpu_heap
 from bireme.ops import forms as _forms
 from bireme.ops import inplace as _inplace
 from bireme.ops import methods as _methods
@@ -46,6 +47,7 @@ from bireme.ops import methods as _methods
 __version__ = "0.1.0"
 newaxis = None
 
+_cpu_heap.share()
 _install_traceback_filter()
 _functions = _ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL))
 _functions |= _inplace.functions(_functions)

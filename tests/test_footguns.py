@@ -20,6 +20,7 @@ import pytest
 
 import bireme as paddle
 import bireme.nn.functional as F
+from bireme.backends.base import Executable
 from bireme.core import config, executor, stats, trace
 from bireme.core.errors import AutogradError, BiremeError
 
@@ -514,7 +515,7 @@ def test_running_out_of_memory_names_the_operation(monkeypatch):
     y = x * 3
     z = y.sum()
 
-    class Exhausted:
+    class Exhausted(Executable):
         def put(self, array):
             return array
 

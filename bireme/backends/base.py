@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bireme.core.graph import Graph, Node
@@ -23,6 +23,11 @@ class Executable(ABC):
     @abstractmethod
     def put(self, array: Any) -> Any:
         """A host array as this executable's kind of buffer."""
+
+    def wait_for(self, inputs: Sequence[Any]) -> None:
+        """Return when it is time to call: a backend may wait until the inputs are computed where a
+        run that starts earlier would cost memory."""
+        return
 
 
 class Backend(ABC):

@@ -48,9 +48,9 @@ class Program:
         self.failed = False
 
 
-# After this many runs of a program of this size, what its compilation and the cold tier left on
-# the heap goes back to the system.
-_SETTLED, _LARGE = 3, 32
+# Before the first runs of a program of this size, what its compilation, the cold tier and the runs
+# before (on memory that lies elsewhere) left on the heap goes back to the system.
+_SETTLED, _LARGE = 4, 32
 
 _programs: dict[Any, Program] = {}
 _clock = itertools.count(1)
@@ -181,12 +181,13 @@ def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: T
         watch(executable)
     arguments = (floats, ints, *buffers)
     try:
+        executable.wait_for(buffers)
+        if program.runs < _SETTLED and program.size >= _LARGE:
+            heap.release()
         trace.results.extend(itertools.starmap(executable.call, (arguments,)))
     except Exception as e:
         raise _explained(e, program) from e
     program.runs += 1
-    if program.runs == _SETTLED and program.size >= _LARGE:
-        heap.release()
 
 
 def _explained(error: Exception, program: Program) -> Exception:

@@ -9,21 +9,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable
 
 
 @functools.cache
-def _trim() -> Callable[[int], int] | None:
+def glibc() -> ctypes.CDLL | None:
+    """The C library, where it is glibc."""
     if not sys.platform.startswith("linux"):
         return None
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError):  # not glibc
-        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 def release() -> None:
     """Return free heap pages to the system, where the C library can."""
-    trim = _trim()
-    if trim is not None:
-        trim(0)
+    library = glibc()
+    if library is not None:
+        library.malloc_trim(0)

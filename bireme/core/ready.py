@@ -156,6 +156,7 @@ class Ready:
         program.hits += 1
         program.used = next(executor._clock)
         try:
+            executable.wait_for(given)
             # One native call, from the arguments to the results in their Values: Ctrl-C comes
             # before it or after it, and donated inputs are never lost.
             any(map(_set_buf, into, chain.from_iterable(starmap(executable.call, (given,)))))

@@ -31,7 +31,7 @@ def share() -> None:
     """Have all threads take memory from one heap, before there are threads of ours.
 
     glibc spreads new threads over the heaps that there are, and one that has allocated stays with
-    its own. With a second heap (the compiling thread's) the same buffer of a step lay now in one and
+    its own. With a second heap (the compiling thread's) the same buffer of a step lay now in one,
     now in the other, and both kept its pages.
     """
     libc = heap.glibc()
