@@ -1,13 +1,17 @@
 """The models of `bench infer`: their files for every peer, and their inputs.
 
-Files are made once, under `.bench/infer`. Vision models have seeded random weights (speed does not
-depend on them); the OCR and sentence models are published ones, fetched from the package index.
+Files are made once, under `.bench/infer`, and again when the code that makes them changes. Vision
+models have seeded random weights (speed does not depend on them); the OCR and sentence models are
+published ones, fetched from the package index.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +78,7 @@ def onnx_file(name: str) -> str:
     if model.kind == "ocr":
         folder = fetched(OCR_ONNX) / "rapidocr_onnxruntime" / "models"
         return str(folder / f"ch_PP-OCRv4_{model.source}_infer.onnx")
-    path = FOLDER / name / "model.onnx"
+    path = _kept(name, "model", our_code(), ".onnx")
     if not path.exists():
         import bireme
 
@@ -85,7 +89,7 @@ def onnx_file(name: str) -> str:
 def bireme_files(name: str) -> tuple[str, ...]:
     if MODELS[name].kind == "ocr":
         return ocr_files(name)
-    path = FOLDER / name / "bireme"
+    path = _kept(name, "bireme", our_code(), ".json").with_suffix("")
     if not path.with_suffix(".json").exists():
         import bireme
 
@@ -97,12 +101,35 @@ def paddle_files(name: str) -> tuple[str, str]:
     """The same model saved by the real Paddle."""
     if MODELS[name].kind == "ocr":
         return ocr_files(name)
-    path = FOLDER / name / "paddle"
-    if not path.with_suffix(".pdiparams").exists():
+    path = _kept(name, "paddle", key_of([Path(__file__)], version("paddlepaddle")), ".pdiparams")
+    if not path.exists():
         import paddle
 
-        paddle.jit.save(_net(paddle, name), str(path), [_spec(paddle, name)])
-    return str(path.with_suffix(".json")), str(path.with_suffix(".pdiparams"))
+        paddle.jit.save(_net(paddle, name), str(path.with_suffix("")), [_spec(paddle, name)])
+    return str(path.with_suffix(".json")), str(path)
+
+
+def key_of(files: list[Path], *more: str) -> str:
+    """Short for the contents of these files, and more."""
+    digest = hashlib.sha256(repr(more).encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def our_code() -> str:
+    """Short for all of Bireme's code and this file."""
+    return key_of([*sorted((ROOT / "bireme").rglob("*.py")), Path(__file__)])
+
+
+def _kept(model: str, stem: str, key: str, ending: str) -> Path:
+    """Where a file made by the code `key` lies. What other code made is deleted."""
+    folder = FOLDER / model
+    for old in folder.glob(f"{stem}-*"):
+        if not old.name.startswith(f"{stem}-{key}."):
+            old.unlink()
+    return folder / f"{stem}-{key}{ending}"
 
 
 def weights(name: str) -> dict[str, np.ndarray]:

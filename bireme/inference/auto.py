@@ -17,18 +17,20 @@ import numpy as np
 from bireme.core import config as settings
 from bireme.core.errors import BiremeError
 from bireme.inference.config import Config
-from bireme.inference.engines import ENGINES, Engine, EngineUnavailable, create_engine
+from bireme.inference.engines import Engine, EngineUnavailable, Runner
 from bireme.inference.net import Prepared
+from bireme.inference.sized import ENGINES, create_engine
 from bireme.io.safetensors_file import replacing
 
 MAX_CHOICES = 1000
 TURN_SECONDS = 0.1  # that an engine runs before it is the next one's turn
 PAUSE_SECONDS = 0.03  # between turns: threads of the engine before spin for a while
-PATIENCE_SECONDS = 4.0  # after which a race of at least two rounds ends
-ROUNDS = 8
+ROUNDS, PATIENCE_SECONDS = 8, 4.0  # the first of the two that is over ends a race
+# While the two best are this near, the race goes on, for at most three times as long.
+TIE = 1.06
+FAR_BEHIND = 1.5  # times the best, after two rounds: out of the race
 # How engines are compared; a choice that was made in another way counts no more.
-RULE = "mean of a turn, after a pause"
-FAR_BEHIND = 1.5  # times the best of a round: out of the race
+RULE = "best mean of a turn, more turns for ties, sized engines"
 logger = logging.getLogger("bireme.inference")
 
 
@@ -43,14 +45,16 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
         except EngineUnavailable:
             pass  # it was uninstalled since
     made: dict[str, Engine] = {}
+    runners: dict[str, Runner] = {}
     for name in ENGINES:
         try:
             engine = create_engine(name, prepared, options, arrays)
-            engine.run(arrays)  # compiles
-            made[name] = engine
+            runner = engine.runner()
+            runner(arrays)  # compiles
+            made[name], runners[name] = engine, runner
         except (EngineUnavailable, BiremeError) as e:
             logger.debug("%s is out of the race: %s", name, e)
-    times = _race(made, arrays)
+    times = _race(runners, arrays)
     best = min(times, key=lambda name: times[name])
     if not options.glog_info_disabled():
         shown = ", ".join(f"{n} {t * 1e3:.2f} ms" for n, t in times.items())
@@ -59,34 +63,38 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
     return made[best]
 
 
-def _race(engines: dict[str, Engine], arrays: Sequence[np.ndarray]) -> dict[str, float]:
+def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str, float]:
     """The time of each engine in its best turn. They take turns, so that whatever else the machine
     does meets all of them; one that is far behind is not asked again."""
     times: dict[str, float] = {}
     start = time.perf_counter()
-    for turn in range(ROUNDS):
-        if turn >= 2 and time.perf_counter() - start > PATIENCE_SECONDS:
-            break
-        limit = FAR_BEHIND * min(times.values(), default=float("inf"))
-        running = [name for name in engines if times.get(name, 0.0) <= limit]
+    for turn in range(3 * ROUNDS):
+        ahead = sorted(times.values())[:2]
+        if turn >= 2:
+            length = 3 if ahead[-1] <= TIE * ahead[0] else 1
+            if turn >= length * ROUNDS:
+                break
+            if time.perf_counter() - start > length * PATIENCE_SECONDS:
+                break
+        running = [n for n in runners if turn < 2 or times[n] <= FAR_BEHIND * ahead[0]]
         if turn and len(running) == 1:
             break
         for name in running:
-            found = _measure(engines[name], arrays)
+            found = _measure(runners[name], arrays)
             times[name] = min(times.get(name, found), found)
     return times
 
 
-def _measure(engine: Engine, arrays: Sequence[np.ndarray]) -> float:
+def _measure(run: Runner, arrays: Sequence[np.ndarray]) -> float:
     """What a run takes in one turn, on average: some engines are now and then several times as
     slow as at their best, and users meet all of it. The first run, which wakes its threads, is not
     counted."""
     time.sleep(PAUSE_SECONDS)
-    engine.run(arrays)
+    run(arrays)
     runs = 0
     begin = now = time.perf_counter()
     while now - begin < TURN_SECONDS:
-        engine.run(arrays)
+        run(arrays)
         runs += 1
         now = time.perf_counter()
     return (now - begin) / runs

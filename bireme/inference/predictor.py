@@ -16,10 +16,11 @@ from bireme.core.aval import Aval, aval_of
 from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.inference.auto import fastest
 from bireme.inference.config import Config
-from bireme.inference.engines import Engine, create_engine
+from bireme.inference.engines import Engine, Runner
 from bireme.inference.handle import Tensor
 from bireme.inference.net import Net, Prepared
 from bireme.inference.shapes import MAX_SHAPES, add_shapes
+from bireme.inference.sized import create_engine
 from bireme.inference.watching import Hook, run_watched
 
 
@@ -78,6 +79,7 @@ class Predictor:
         declared = dict(zip(net.inputs, net.types, strict=True))
         self._inputs = {name: Tensor(name, declared[name]) for name in net.given}
         self._outputs = {name: Tensor(name, None) for name in net.outputs}
+        self._runners: dict[Engine, Runner] = {}
         self._stages: dict[str, list[float]] = {}
         self._before: list[Hook] = []
         self._after: list[Hook] = []
@@ -96,7 +98,14 @@ class Predictor:
                 rows = int(shapes[name.removesuffix(LOD_SUFFIX)][0])
                 array = np.linspace(0, rows, array.size).astype(np.int64)
             arrays.append(array)
-        self._shared.engine(arrays).run(arrays)
+        self._runner(arrays)(arrays)
+
+    def _runner(self, arrays: list[np.ndarray]) -> Runner:
+        engine = self._shared.engine(arrays)
+        found = self._runners.get(engine)
+        if found is None:
+            found = self._runners[engine] = engine.runner()
+        return found
 
     def get_input_names(self) -> list[str]:
         return list(self._inputs)
@@ -125,13 +134,15 @@ class Predictor:
         with self._stage("prepare"):
             arrays = self._arrays()
             watched = bool(self._before or self._after)
-            engine = None if watched else self._shared.engine(arrays)
+            runner = None if watched else self._runner(arrays)
+            for handle in self._outputs.values():
+                handle._array = None  # it may lie where the new results will
         with self._stage("run"):
-            if engine is None:
+            if runner is None:
                 prepared = self._shared.net.prepared([aval_of(a) for a in arrays])
                 results = run_watched(prepared, arrays, self._before, self._after)
             else:
-                results = engine.run(arrays)
+                results = runner(arrays)
         net = self._shared.net
         for i, (handle, array) in enumerate(zip(self._outputs.values(), results, strict=True)):
             handle._array = array
@@ -192,6 +203,7 @@ class Predictor:
             engines = [engine for _, engine in self._shared.engines.values()]
         for engine in engines:
             engine.shrink()
+        self._runners.clear()
         heap.release()
         return len(engines)
 

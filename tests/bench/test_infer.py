@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `bench` is run from the checkout, not installed
@@ -42,6 +43,25 @@ def test_inputs_are_the_same_for_everybody() -> None:
         a, b = infer_models.inputs(name, 2), infer_models.inputs(name, 2)
         assert a.shape == (2, *model.row)
         np.testing.assert_array_equal(a, b)
+
+
+def test_files_of_other_code_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infer_models, "FOLDER", tmp_path)
+    code = tmp_path / "code.py"
+    code.write_text("a = 1")
+    old = infer_models.key_of([code], "1.0")
+    path = infer_models._kept("net", "model", old, ".onnx")
+    path.parent.mkdir()
+    path.write_text("exported")
+    (path.parent / "weights.npz").write_text("")
+    assert infer_models._kept("net", "model", old, ".onnx").exists()
+    assert infer_models.key_of([code], "1.1") != old
+    code.write_text("a = 2")
+    again = infer_models._kept("net", "model", infer_models.key_of([code], "1.0"), ".onnx")
+    assert again != path
+    assert [f.name for f in path.parent.iterdir()] == ["weights.npz"]
 
 
 def test_a_captured_step_trains() -> None:

@@ -6,7 +6,7 @@ import json
 import threading
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import pytest
 import bireme
 from bireme import inference, nn
 from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.inference import auto, sized
 from bireme.inference.engines import BUILT_IN, EngineUnavailable, XlaEngine
 from bireme.inference.predictor import UnknownHandle
 from tests.convert.paddle.real import agree, run_files, run_predictor, small_net
@@ -170,9 +171,96 @@ def test_other_engines(net: Path, engine: str) -> None:
     assert predictor.engine_name() == engine
 
 
-def test_auto_remembers(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bireme.inference import auto
+def other_engine(net: Path, engine: str) -> inference.Predictor:
+    if find_spec(engine) is None:
+        pytest.skip(f"needs {engine}")
+    config = inference.Config(str(net))
+    config.set_engine(engine)
+    return inference.create_predictor(config)
 
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_the_first_sizes_have_engines_of_their_own(tmp_path: Path, engine: str) -> None:
+    layer = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    spec = bireme.static.InputSpec([None, 4], "float32", "x")
+    bireme.jit.save(layer, str(tmp_path / "net"), [spec])
+    predictor = other_engine(tmp_path / "net", engine)
+
+    def agrees(rows: int) -> None:
+        x = image(rows, 4)
+        (out,) = run_predictor(predictor, {"x": x})
+        np.testing.assert_allclose(out, layer(bireme.to_tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+    for _ in range(2):  # the second time all of them are there
+        for rows in range(1, sized.OWN_SIZES + 3):
+            agrees(rows)
+    ((_, made),) = predictor._shared.engines.values()
+    assert isinstance(made, sized.SizedEngine)
+    assert len(made._sized) == sized.OWN_SIZES
+    assert made._open is not None
+    predictor.try_shrink_memory()
+    assert not made._sized
+    agrees(2)
+
+
+def test_sizes_that_no_one_engine_takes(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every size has its own then, as many as are kept compiled."""
+    predictor = other_engine(net, "onnxruntime")
+    predictor._shared.options.set_mkldnn_cache_capacity(5)
+    run_predictor(predictor, {"image": image(1, 3, 4, 4)})
+    ((_, made),) = predictor._shared.engines.values()
+    assert isinstance(made, sized.SizedEngine)
+    kind = made._kind
+
+    def only_static(prepared: Any, options: Any) -> Any:
+        if not all(t.is_static for t in prepared.types):
+            raise EngineUnavailable("open sizes")
+        return kind(prepared, options)
+
+    monkeypatch.setattr(made, "_kind", only_static)
+    for side in range(4, 12):
+        x = image(1, 3, side, side)
+        (out,) = run_predictor(predictor, {"image": x})
+        np.testing.assert_allclose(out, expected(net, x), rtol=1e-4, atol=1e-5)
+    assert [t[0].shape[-1] for t in made._sized] == [7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("engine", ["xla", "onnxruntime", "openvino"])
+def test_results_stay_until_the_next_run(net: Path, engine: str) -> None:
+    first = inference.create_predictor(inference.Config(str(net)))
+    if engine != "xla":
+        first = other_engine(net, engine)
+    second = first.clone()
+    x, y = image(2, 3, 8, 8), image(2, 3, 8, 8)[::-1]
+    first.get_input_handle("image").copy_from_cpu(x)
+    first.run()
+    second.get_input_handle("image").share_external_data(y)  # not contiguous
+    second.run()
+    for predictor, given in ((first, x), (second, y)):
+        out = predictor.get_output_handle("output_0").copy_to_cpu()
+        np.testing.assert_allclose(out, expected(net, given), rtol=1e-4, atol=1e-5)
+    (tensor,) = first.run([bireme.to_tensor(x)]) or []
+    kept = first.get_output_handle("output_0").copy_to_cpu()
+    first.run([bireme.to_tensor(np.ascontiguousarray(y))])
+    np.testing.assert_array_equal(tensor.numpy(), kept)
+
+
+def test_openvino_reads_the_handle_s_own_array(net: Path) -> None:
+    predictor = other_engine(net, "openvino")
+    handle, results = predictor.get_input_handle("image"), []
+    arrays = []
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((2, 3, 8, 8)).astype(np.float32)
+        handle.copy_from_cpu(x)
+        predictor.run()
+        arrays.append(id(handle._array))
+        results.append(predictor.get_output_handle("output_0").copy_to_cpu())
+        np.testing.assert_allclose(results[-1], expected(net, x), rtol=1e-4, atol=1e-5)
+    assert len(set(arrays)) == 1  # nobody else holds it, so it is written again
+    assert not np.array_equal(results[0], results[1])
+
+
+def test_auto_remembers(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = inference.Config(str(net))
     config.set_engine("auto")
     config.set_optim_cache_dir(str(tmp_path))
@@ -182,15 +270,39 @@ def test_auto_remembers(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(out, expected(net, x["image"]), rtol=1e-4, atol=1e-5)
     ((_, chosen),) = json.loads((tmp_path / "engines.json").read_text()).items()
     assert chosen == first.engine_name()
-    monkeypatch.setattr(auto, "_measure", lambda *a: pytest.fail("it was measured again"))
+    monkeypatch.setattr(auto, "_race", lambda *a: pytest.fail("it was measured again"))
     second = inference.create_predictor(config)
     run_predictor(second, x)
     assert second.engine_name() == chosen
     (tmp_path / "engines.json").write_text("damaged")
-    monkeypatch.setattr(auto, "_measure", lambda engine, arrays: len(engine.name))
+    monkeypatch.setattr(auto, "_race", lambda runners, arrays: {n: len(n) for n in runners})
     third = inference.create_predictor(config)
     run_predictor(third, x)
     assert third.engine_name() == "xla"  # the shortest name
+
+
+@pytest.mark.parametrize(
+    ("second", "turns"),
+    [
+        (1.03, [3 * auto.ROUNDS, 3 * auto.ROUNDS, 2]),  # a near tie
+        (1.2, [auto.ROUNDS, auto.ROUNDS, 2]),
+        (2.0, [2, 2, 2]),  # nobody else is in the race after two rounds
+    ],
+)
+def test_near_ties_take_more_turns(
+    monkeypatch: pytest.MonkeyPatch, second: float, turns: list[int]
+) -> None:
+    asked = []
+
+    def measure(run: Any, arrays: Any) -> float:
+        asked.append(run)
+        return {"a": 1.0, "b": second, "c": 9.0}[run] * (1.5 if len(asked) < 3 else 1)
+
+    monkeypatch.setattr(auto, "_measure", measure)
+    times = auto._race(cast(Any, {n: n for n in "abc"}), [])
+    assert [asked.count(n) for n in "abc"] == turns
+    assert min(times, key=lambda n: times[n]) == "a"
+    assert auto._race(cast(Any, {"c": "c"}), []) == {"c": 9.0}  # alone
 
 
 def test_an_engine_that_is_missing(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
