@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bireme import passes
-from bireme.convert.paddle.model import read_as_layer
+from bireme.convert.paddle.model import read_as_layer, read_buffers
 from bireme.core import tree
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.graph_io import GraphFileError
@@ -35,6 +35,7 @@ from bireme.static.scope import Scope, global_scope
 READERS: list[Callable[[str, str | None, str | None], Any]] = [read_as_layer]
 
 _NAME, _ENDINGS = "program", (".json", ".safetensors")
+_ZIP = b"PK"  # how bytes of serialize_program begin
 _SAVING = {"clip_extra", "legacy_format", "program", "readable", "skip_prune_program", "trainable"}
 
 
@@ -86,6 +87,10 @@ def _check_options(function: str, given: dict[str, Any], known: set[str]) -> Non
     unknown = sorted(set(given) - known)
     if unknown:
         raise InvalidArgument(f"[{function}] does not know the option {unknown[0]!r}: {known}")
+    if given.get("legacy_format"):
+        raise InvalidArgument(
+            f"[{function}] writes one format, which is not Paddle's: leave out legacy_format=True"
+        )
 
 
 def _artifact(program: Program, scope: Scope) -> artifacts.Artifact:
@@ -124,8 +129,8 @@ def save_inference_model(
 ) -> None:
     """Write what computes `fetch_vars` from `feed_vars`, with the parameters of the scope.
 
-    `program=` names another program than the variables' own default. The files have one
-    format, which is readable, and parameters keep whether they are trained.
+    `program=` names another program than the variables' own default; `trainable=False` writes
+    parameters that are not trained again. There is one format, which is readable.
     """
     _check_options("save_inference_model", kwargs, _SAVING)
     program = as_program(kwargs.get("program"))
@@ -134,17 +139,25 @@ def save_inference_model(
     folder = os.path.dirname(os.fspath(path_prefix))
     if folder:
         os.makedirs(folder, exist_ok=True)
-    artifacts.write(_artifact(normal, global_scope()), os.fspath(path_prefix))
+    made = _artifact(normal, global_scope())
+    if not kwargs.get("trainable", True):
+        made.trainable = dict.fromkeys(made.trainable, False)
+    artifacts.write(made, os.fspath(path_prefix))
 
 
-def load_inference_model(path_prefix: str, executor: Executor, **kwargs: Any) -> list[Any]:
+def load_inference_model(path_prefix: str | None, executor: Executor, **kwargs: Any) -> list[Any]:
     """[program, names of its inputs, its results]. Parameters go to the global scope.
 
-    Reads what `save_inference_model` or `jit.save` wrote, and what registered readers know.
+    Reads what `save_inference_model` or `jit.save` wrote, and what registered readers know. With
+    `path_prefix=None` the two names are the contents: bytes of `serialize_program` and
+    `serialize_persistables`, or of Paddle's files.
     """
     _check_options("load_inference_model", kwargs, {"model_filename", "params_filename"})
-    path = os.fspath(path_prefix)
     names = kwargs.get("model_filename"), kwargs.get("params_filename")
+    if path_prefix is None:
+        program = _from_memory(*names)
+        return [program, list(program._feeds), list(program._fetches)]
+    path = os.fspath(path_prefix)
     for reader in READERS:
         layer = reader(path, *names)
         if layer is not None:
@@ -152,6 +165,21 @@ def load_inference_model(path_prefix: str, executor: Executor, **kwargs: Any) ->
             return [program, list(program._feeds), list(program._fetches)]
     program = _from_artifact(artifacts.read(path), global_scope())
     return [program, list(program._feeds), list(program._fetches)]
+
+
+def _from_memory(program: Any, params: Any) -> Program:
+    if not isinstance(program, bytes) or not isinstance(params, bytes):
+        raise InvalidArgument(
+            "[load_inference_model] without a path, model_filename and params_filename are the "
+            f"bytes of the two files. Received: {type(program).__name__}, "
+            f"{type(params).__name__}"
+        )
+    if program.startswith(_ZIP):
+        made = deserialize_program(program)
+        deserialize_persistables(made, params, None)
+        return made
+    layer = read_buffers(program, params)
+    return program_of_layer(layer, layer.input_specs, global_scope())
 
 
 def _from_artifact(artifact: artifacts.Artifact, scope: Scope | None) -> Program:
@@ -259,7 +287,7 @@ def deserialize_program(data: bytes) -> Program:
         return _from_artifact(artifacts.read(os.path.join(folder, _NAME)), None)
 
 
-def deserialize_persistables(program: Program, data: bytes, executor: Executor) -> None:
+def deserialize_persistables(program: Program, data: bytes, executor: Executor | None) -> None:
     """Put parameters that `serialize_persistables` wrote into the global scope."""
     arrays, _ = _read_bytes(data, "[deserialize_persistables]")
     for name, array in arrays.items():

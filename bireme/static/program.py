@@ -201,10 +201,9 @@ class Program:
         value = what._value
         if self._trace.slot_of(value) is not None:
             return value
-        if self._origin is not None:
-            copied = self._copied.get(id(value))
-            if copied is not None:
-                return copied._value
+        copied = self._copy_of(value)
+        if copied is not None:
+            return copied._value
         var = self._trace.vars.get(what._name or "")
         return None if var is None else var.tensor._value
 
@@ -214,6 +213,14 @@ class Program:
 
     def find(self, name: str) -> Tensor:
         """The variable or result of this name."""
+    def _copy_of(self, value: Value) -> Tensor | None:
+        if self._origin is None:
+            return None
+        found = self._copied.get(id(value))
+        if found is None:  # recorded in another type since
+            found = self._copied.get(id(self._origin._trace.recast.get(id(value))))
+        return found
+
         var = self._trace.vars.get(name)
         if var is not None:
             return var.tensor
@@ -221,9 +228,8 @@ class Program:
         if value is not None:
             return Tensor(value, None)
         if self._origin is not None:
-            value = self._origin.find(name)._value
-            if id(value) in self._copied:
-                copied = self._copied[id(value)]
+            copied = self._copy_of(self._origin.find(name)._value)
+            if copied is not None:
                 if copied._name is None:
                     copied._name = name
                     self._trace.named[name] = copied  # asked for again, it is found at once

@@ -50,6 +50,9 @@ class ProgramTrace(CaptureTrace):
         self.prefixes: list[tuple[int, str]] = [(0, "/")]  # name_scope by position in the code
         self.named: dict[str, Tensor] = {}  # results that were asked for by name
         self.own_rules: list[str] = []  # gradients that are not those of ops
+        self.guarded: list[range] = []  # positions in the code under static.amp.fp16_guard
+        # What a result was before static.amp put it into another type; copies know it as that.
+        self.recast: dict[int, Value] = {}
         self.lost_rules: list[str] = []  # such gradients of the program that this is a copy of
 
     def declare(

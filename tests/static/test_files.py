@@ -14,6 +14,7 @@ import bireme as paddle
 from bireme import static
 from bireme.core.errors import InvalidArgument
 from bireme.static import model_files
+from tests.convert.paddle.real import small_net
 
 F = paddle.nn.functional
 
@@ -105,6 +106,51 @@ def test_bytes(trained: Trained, tmp_path: Any) -> None:
     np.testing.assert_allclose(got, trained.want, rtol=1e-5)
     with pytest.raises(ValueError, match="no program"):
         static.deserialize_program(b"something else")
+
+
+def test_models_in_memory(trained: Trained, tmp_path: Any) -> None:
+    given, made, main = [trained.x], [trained.out], trained.main
+    code = static.serialize_program(given, made, program=main)
+    weights = static.serialize_persistables(given, made, trained.exe, program=main)
+    with static.scope_guard(static.Scope()):
+        program, feeds, fetches = static.load_inference_model(
+            None, trained.exe, model_filename=code, params_filename=weights
+        )
+        (got,) = trained.exe.run(program, feed={"x": trained.given}, fetch_list=fetches)
+    assert feeds == ["x"]
+    np.testing.assert_allclose(got, trained.want, rtol=1e-5)
+    with pytest.raises(InvalidArgument, match="bytes"):
+        static.load_inference_model(None, trained.exe, model_filename=code)
+
+
+def test_paddles_models_in_memory(trained: Trained, tmp_path: Any) -> None:
+    real: Any = pytest.importorskip("paddle")
+    _, code, weights = small_net(real, tmp_path)
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype("float32")
+    results = []
+    for path, names in (
+        (str(tmp_path / "pir"), {}),
+        (None, {"model_filename": code, "params_filename": weights}),
+    ):
+        with static.scope_guard(static.Scope()):
+            program, feeds, fetches = static.load_inference_model(path, trained.exe, **names)
+            results.append(trained.exe.run(program, feed={feeds[0]: x}, fetch_list=fetches)[0])
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0].sum(-1), 1, rtol=1e-5)
+
+
+def test_options_of_saving(trained: Trained, tmp_path: Any) -> None:
+    path = str(tmp_path / "net")
+    given: Any = (path, [trained.x], [trained.out], trained.exe)
+    for trainable in (True, False):
+        static.save_inference_model(*given, program=trained.main, trainable=trainable)
+        with static.scope_guard(static.Scope()):
+            program = static.load_inference_model(path, trained.exe)[0]
+        assert any(p.trainable for p in program.all_parameters()) is trainable
+    with pytest.raises(InvalidArgument, match="legacy_format"):
+        static.save_inference_model(*given, program=trained.main, legacy_format=True)
+    with pytest.raises(InvalidArgument, match="colour"):
+        static.save_inference_model(*given, program=trained.main, colour=1)
 
 
 def test_state_comes_back(trained: Trained, tmp_path: Any) -> None:
