@@ -67,7 +67,8 @@ class _Alias(ModuleType):
         except AttributeError:
             if name.startswith("__"):
                 raise
-            found = _find(f"{target.__name__}.{name}") or _later(self.__name__, name, target)
+            moved = compat_later.MOVED.get(f"{self.__name__}.{name}", f"{target.__name__}.{name}")
+            found = _find(moved) or _later(self.__name__, name, target)
             if found is None:
                 message = _missing(f"{self.__name__}.{name}", target)
                 raise MissingAttributeError(message) from None
@@ -91,8 +92,17 @@ class _Alias(ModuleType):
         return public_names(_own(self)["_target"])
 
 
-# One per module, however it was reached: what a script patches is patched for all.
-_alias = functools.cache(_Alias)
+class _CallableAlias(_Alias):
+    """`paddle.tensor`, a function too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _own(self)["_target"](*args, **kwargs)
+
+
+@functools.cache
+def _alias(name: str, target: ModuleType) -> _Alias:
+    """One per module, however it was reached: what a script patches is patched for all."""
+    return (_CallableAlias if callable(target) else _Alias)(name, target)
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -80,8 +80,53 @@ LATER: dict[str, tuple[str, str]] = {
     ),
 }
 
+# Inner files of Paddle's packages: here, as there, the package has their public names.
+INNER = {
+    "tensor": "attribute creation linalg logic manipulation math ops random search stat",
+    "nn.functional": "activation common conv distance extension input loss norm pooling "
+    "sparse_attention transformer vision",
+    "nn.initializer": "assign bilinear constant dirac initializer kaiming normal orthogonal "
+    "uniform xavier",
+    "nn.utils": "spectral_norm_hook transform_parameters weight_norm_hook",
+    "nn.quant": "functional_layers quantized_linear",
+    "optimizer": "adadelta adagrad adamax adamw asgd lamb momentum nadam radam rmsprop rprop",
+    "metric": "metrics",
+    "io": "reader",
+    "distribution": "bernoulli beta binomial categorical cauchy chi2 continuous_bernoulli "
+    "dirichlet exponential gamma geometric gumbel independent laplace lkj_cholesky lognormal "
+    "multinomial multivariate_normal normal poisson student_t uniform",
+    "sparse": "binary creation multiary unary",
+    "sparse.nn.functional": "pooling transformer",
+    "geometric": "math reindex sampling",
+    "geometric.message_passing": "send_recv",
+    "geometric.sampling": "neighbors",
+    "vision.datasets": "flowers voc2012",
+    "vision.models": "inceptionv3 mobilenetv1 mobilenetv2 mobilenetv3 shufflenetv2",
+    "audio.backends": "backend init_backend wave_backend",
+    "audio.datasets": "dataset esc50 tess",
+    "audio.features": "layers",
+    "audio.functional": "functional window",
+    "text.datasets": "imdb imikolov movielens uci_housing wmt14 wmt16",
+    "static": "input io",
+    "jit": "api",
+    "autograd": "backward_mode",
+}
+# Packages of Paddle that are not packages here, and where their names are.
+_PACKAGES = {
+    "geometric.message_passing": "geometric", "geometric.sampling": "geometric",
+    "text.datasets": "text",
+}  # fmt: skip
+
 # Modules of Paddle whose names live in another module here.
-MOVED = {"paddle.distributed.communication.reduce": "bireme.distributed.communication"}
+MOVED = {
+    "paddle.distributed.communication.reduce": "bireme.distributed.communication",
+    "paddle.nn.layer.distance": "bireme.nn",
+    "paddle.cuda": "bireme.device",
+    **{f"paddle.io.dataloader.{file}": "bireme.io"
+       for file in ("batch_sampler", "collate", "dataset", "sampler", "worker")},
+    **{f"paddle.{package}.{file}": f"bireme.{_PACKAGES.get(package, package)}"
+       for package, files in INNER.items() for file in files.split()},
+}  # fmt: skip
 
 # Settings in such modules that programs look at when they are imported.
 VALUES = {"paddle.utils.cpp_extension.cpp_extension": {"CUDA_HOME": None}}

@@ -1,8 +1,21 @@
-"""paddle.tensor: the functions of `paddle`, under their older address."""
+"""paddle.tensor: the functions of `paddle` under their older address, and a function itself."""
 
 from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
 
 import bireme
 
 __all__ = sorted(vars(bireme)["_functions"])  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: getattr(bireme, name) for name in __all__})
+
+
+class _TensorModule(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A tensor made of data: `paddle.tensor([1.0, 2.0])` is `paddle.as_tensor([1.0, 2.0])`."""
+        return bireme.as_tensor(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _TensorModule

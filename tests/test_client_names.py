@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 
 import numpy as np
 import pytest
 
 import bireme
-from bireme import compat
+from bireme import compat, compat_later
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 
 
@@ -31,6 +32,23 @@ def test_older_addresses_are_the_same_functions():
 
         assert not in_declarative_mode()
         assert CrossEntropyLoss is bireme.nn.CrossEntropyLoss
+
+
+def test_inner_files_of_paddle_resolve_to_their_packages():
+    with compat.installed():
+        for name in compat_later.MOVED:
+            importlib.import_module(name)
+        import paddle
+        from paddle.distribution.gumbel import Gumbel
+        from paddle.io.dataloader.dataset import Dataset
+        from paddle.tensor import math
+
+        assert Gumbel is bireme.distribution.Gumbel
+        assert Dataset is bireme.io.Dataset
+        assert paddle.optimizer.adamw.AdamW is bireme.optimizer.AdamW
+        assert math.frexp is paddle.tensor.search.frexp is bireme.frexp
+        assert paddle.tensor([1.0]).item() == bireme.tensor([1.0]).item() == 1.0
+        assert not callable(paddle.nn)
 
 
 def test_a_modules_names_can_be_looked_through():
