@@ -35,22 +35,32 @@ class Compose:
 
 
 class BaseTransform:
-    """A transform of the images among the inputs.
+    """A transform of the fields of a sample.
 
-    `keys` names the fields of a sample, 'image' for those to change; other fields pass
-    through. Subclasses define `_apply_image`, and `_get_params` where several images of a
-    sample must share random numbers.
+    `keys` names them in order: 'image', 'coords', 'boxes' and 'mask' are changed by the method
+    `_apply_image` ... of a subclass; other names pass through. `_get_params(inputs)` draws, from
+    the tuple of all fields, what they share (`self.params`).
     """
 
     def __init__(self, keys: Sequence[str] | None = None):
         self.keys = ("image",) if keys is None else tuple(keys)
         self.params: Any = None
 
-    def _get_params(self, inputs: Any) -> Any:
+    def _get_params(self, inputs: tuple[Any, ...]) -> Any:
+        images = [f for key, f in zip(self.keys, inputs, strict=False) if key == "image"]
+        return self._draw(images[0]) if images else None
+
+    def _draw(self, image: Any) -> Any:
+        """What a transform of ours chooses at random for this image."""
         return None
 
-    def _apply_image(self, image: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must define _apply_image(self, image)")
+    def _get_apply(self, key: str) -> Callable[[Any], Any] | None:
+        found = getattr(self, f"_apply_{key}", None)
+        if found is None and key in ("image", "coords", "boxes", "mask"):
+            raise NotImplementedError(
+                f"{type(self).__name__} must define _apply_{key}(self, {key})"
+            )
+        return found
 
     def __call__(self, inputs: Any) -> Any:
         single = not isinstance(inputs, tuple)
@@ -60,12 +70,11 @@ class BaseTransform:
                 f"[{type(self).__name__}] keys={self.keys} names more fields than the sample has "
                 f"({len(fields)})"
             )
-        images = [f for key, f in zip(self.keys, fields, strict=False) if key == "image"]
-        self.params = self._get_params(images[0]) if images else None
-        changed = [
-            self._apply_image(field) if i < len(self.keys) and self.keys[i] == "image" else field
-            for i, field in enumerate(fields)
-        ]
+        self.params = self._get_params(fields)
+        changed = list(fields)
+        for i, key in enumerate(self.keys):
+            apply = self._get_apply(key)
+            changed[i] = fields[i] if apply is None else apply(fields[i])
         return changed[0] if single else tuple(changed)
 
     def __repr__(self) -> str:
@@ -143,8 +152,8 @@ class RandomCrop(BaseTransform):
                 image = F.pad(image, (0, need_height - height), self.fill, self.padding_mode)
         return image
 
-    def _get_params(self, inputs: Any) -> tuple[int, int]:
-        (height, width), (need_height, need_width) = F.size_of(self._padded(inputs)), self.size
+    def _draw(self, image: Any) -> tuple[int, int]:
+        (height, width), (need_height, need_width) = F.size_of(self._padded(image)), self.size
         if height < need_height or width < need_width:
             raise InvalidArgument(
                 f"[RandomCrop] an image of {height} x {width} holds no piece of {need_height} x "
@@ -176,8 +185,8 @@ class RandomResizedCrop(BaseTransform):
         self.ratio = tuple(ratio)
         self.interpolation = interpolation
 
-    def _get_params(self, inputs: Any) -> tuple[int, int, int, int]:
-        height, width = F.size_of(inputs)
+    def _draw(self, image: Any) -> tuple[int, int, int, int]:
+        height, width = F.size_of(image)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
             area = random.uniform(*self.scale) * height * width
@@ -205,7 +214,7 @@ class _RandomFlip(BaseTransform):
             )
         self.prob = prob
 
-    def _get_params(self, inputs: Any) -> bool:
+    def _draw(self, image: Any) -> bool:
         return random.random() < self.prob
 
     def _apply_image(self, image: Any) -> Any:
@@ -310,7 +319,7 @@ class _Adjust(BaseTransform):
             raise InvalidArgument(f"[{type(self).__name__}] bad range. Received: {value!r}")
         self.value = None if low == high == self.centre else (low, high)
 
-    def _get_params(self, inputs: Any) -> float | None:
+    def _draw(self, image: Any) -> float | None:
         return None if self.value is None else random.uniform(*self.value)
 
     def _apply_image(self, image: Any) -> Any:
@@ -366,12 +375,12 @@ class ColorJitter(BaseTransform):
             HueTransform(hue),
         ]
 
-    def _get_params(self, inputs: Any) -> Compose:
+    def _draw(self, image: Any) -> Compose:
         # Each part draws once here, so that all images of a sample change alike.
         order = list(self._parts)
         random.shuffle(order)
         for part in order:
-            part.params = part._get_params(inputs)
+            part.params = part._draw(image)
         return Compose([part._apply_image for part in order])
 
     def _apply_image(self, image: Any) -> Any:
@@ -397,11 +406,11 @@ class RandomErasing(BaseTransform):
         self.value = value
         self.inplace = inplace
 
-    def _get_params(self, inputs: Any) -> tuple[int, int, int, int] | None:
+    def _draw(self, image: Any) -> tuple[int, int, int, int] | None:
         if random.random() >= self.prob:
             return None
-        is_tensor = isinstance(inputs, Tensor)
-        height, width = tuple(inputs.shape[-2:]) if is_tensor else F.size_of(inputs)
+        is_tensor = isinstance(image, Tensor)
+        height, width = tuple(image.shape[-2:]) if is_tensor else F.size_of(image)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
             area = random.uniform(*self.scale) * height * width
@@ -446,7 +455,7 @@ class RandomRotation(BaseTransform):
         self.center = center
         self.fill = fill
 
-    def _get_params(self, inputs: Any) -> float:
+    def _draw(self, image: Any) -> float:
         return random.uniform(*self.degrees)
 
     def _apply_image(self, image: Any) -> Any:
@@ -476,8 +485,8 @@ class RandomAffine(BaseTransform):
         self.fill = fill
         self.center = center
 
-    def _get_params(self, inputs: Any) -> tuple[Any, ...]:
-        height, width = F.size_of(inputs)
+    def _draw(self, image: Any) -> tuple[Any, ...]:
+        height, width = F.size_of(image)
         angle = random.uniform(*self.degrees[:2])
         move = (0, 0)
         if self.translate is not None:
@@ -541,10 +550,10 @@ class RandomPerspective(BaseTransform):
         starts = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
         return starts, ends
 
-    def _get_params(self, inputs: Any) -> Any:
+    def _draw(self, image: Any) -> Any:
         if random.random() >= self.prob:
             return None
-        height, width = F.size_of(inputs)
+        height, width = F.size_of(image)
         return self.get_params(width, height, self.distortion_scale)
 
     def _apply_image(self, image: Any) -> Any:
