@@ -12,7 +12,7 @@ from operator import attrgetter, is_not
 from typing import Any
 
 from bireme.core.tensor import Tensor
-from bireme.jit.watch import PLAIN, Watch, contents
+from bireme.jit.watch import PLAIN, Watch, contents, count, each
 
 _cell_contents = attrgetter("cell_contents")
 
@@ -53,8 +53,7 @@ class Guards:
 
     def _same_contents(self) -> bool:
         for container, items in zip(self.containers, self.contents, strict=True):
-            now = contents(container)
-            if len(now) != len(items) or any(map(is_not, now, items)):
+            if count(container) != len(items) or any(map(is_not, each(container), items)):
                 return False
         return True
 

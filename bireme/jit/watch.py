@@ -8,10 +8,11 @@ with that call's tensors; a change that cannot be repeated so makes the function
 
 from __future__ import annotations
 
+import itertools
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +29,6 @@ from bireme.core.trace import state
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 _MISSING = object()
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_MOST = 1000  # entries of a container that are compared before every call
 # Not followed: they hold nothing that a function computes with, or cannot change.
 _OPAQUE = (
     Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
@@ -281,12 +281,20 @@ def _holds_array(value: Any) -> bool:
 
 
 def contents(container: Any) -> tuple[Any, ...]:
-    """What is compared to notice that a container was changed."""
-    if len(container) > _MOST:
-        return (len(container),)
+    """What is compared to notice that a container was changed: everything in it."""
+    return tuple(each(container))
+
+
+def each(container: Any) -> Iterable[Any]:
+    """All that a container holds, one by one, without a copy of it."""
     if isinstance(container, dict):
-        return (*container.keys(), *container.values())
-    return tuple(container)
+        return itertools.chain(container.keys(), container.values())
+    return container
+
+
+def count(container: Any) -> int:
+    """How many things `each` gives."""
+    return 2 * len(container) if isinstance(container, dict) else len(container)
 
 
 def _appended(after: list[Any], before: list[Any], what: str) -> list[Any]:

@@ -583,3 +583,20 @@ def test_ready_steps_hold_no_contents() -> None:
         if isinstance(value, list | tuple)
         for item in value
     )
+
+
+@pytest.mark.parametrize("make", [list, dict.fromkeys])
+def test_a_change_deep_in_a_large_container_is_seen(make):
+    large = make(range(5000))
+
+    @paddle.jit.to_static
+    def count(x):
+        return x * len([k for k in large if k == 4321])
+
+    x = paddle.ones([2])
+    assert count(x).tolist() == [1.0, 1.0]
+    if isinstance(large, list):
+        large[4321] = -1
+    else:
+        large[5000] = large.pop(4321)
+    assert count(x).tolist() == [0.0, 0.0]
