@@ -78,6 +78,14 @@ def read(file: IO[bytes], size: int, name: str) -> tuple[dict[str, np.ndarray], 
     return arrays, metadata
 
 
+def first_size(file: IO[bytes], size: int, name: str) -> int:
+    """How many bytes the first of several files takes that follow each other in one buffer."""
+    header, start = _header(file, size, name)
+    file.seek(0)
+    ends = [_span(key, entry, name)[3] for key, entry in header.items() if key != "__metadata__"]
+    return min(start + max(ends, default=0), size)
+
+
 def _header(file: IO[bytes], size: int, name: str) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:

@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str] | io.BytesIO, **configs: Any) -> Any:
     if isinstance(path, io.IOBase):
         start = path.tell()
         data = io.BytesIO(path.read())  # type: ignore[arg-type]
-        found, used = _load(data, data.getbuffer(), "the buffer", configs)
+        found, used = _load(data, data.getbuffer(), "the buffer", configs, several=True)
         path.seek(start + used)  # several objects may follow each other
         return found
     name = os.fspath(path)
@@ -173,8 +173,10 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def _load(file: IO[bytes], data: memoryview, name: str, configs: dict[str, Any]) -> tuple[Any, int]:
-    """(the object, how many bytes it took)."""
+def _load(
+    file: IO[bytes], data: memoryview, name: str, configs: dict[str, Any], several: bool = False
+) -> tuple[Any, int]:
+    """(the object, how many bytes it took); `several` may follow each other."""
     return_numpy = bool(configs.get("return_numpy"))
     beginning = bytes(data[:9])
     # A header length can look like another format's first bytes; a header starts with "{".
@@ -188,10 +190,16 @@ def _load(file: IO[bytes], data: memoryview, name: str, configs: dict[str, Any])
         for start, what in _FOREIGN:
             if beginning.startswith(start):
                 raise FileFormatError(f"[load] {name} is {what}, not a safetensors file")
-    arrays, metadata = safetensors_file.read(file, len(data), name)
+    size = len(data)
+    if several:
+        first = safetensors_file.first_size(file, size, name)
+        following = bytes(data[first : first + 9])
+        if following[8:] == b"{" or paddle_file.looks_like_one(following):
+            size = first
+    arrays, metadata = safetensors_file.read(file, size, name)
     decoder = _Decoder(arrays, name, return_numpy)
     if metadata.get("format") != FORMAT:
-        return {key: decoder.array(key, "tensor", None) for key in arrays}, len(data)
+        return {key: decoder.array(key, "tensor", None) for key in arrays}, size
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:
         raise FileFormatError(
@@ -200,7 +208,7 @@ def _load(file: IO[bytes], data: memoryview, name: str, configs: dict[str, Any])
         )
     try:
         structure = json.loads(metadata["structure"])
-        return decoder.decode(structure), len(data)
+        return decoder.decode(structure), size
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, FileFormatError):
             raise

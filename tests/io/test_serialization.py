@@ -274,3 +274,17 @@ def test_fuzzed_files_load_or_raise_our_error(data):
         load(io.BytesIO(bytes(raw)))
     except BiremeError as e:
         assert "the buffer" in str(e)  # noqa: PT017 (many of the damaged files are still good)
+
+
+def test_several_objects_follow_each_other_in_a_buffer():
+    buffer = io.BytesIO()
+    for value in ({"w": bireme.ones([2, 3])}, bireme.zeros([4]), {"step": 3}):
+        bireme.save(value, buffer)
+    buffer.seek(0)
+    assert bireme.load(buffer)["w"].shape == [2, 3]
+    assert bireme.load(buffer).shape == [4]
+    assert bireme.load(buffer) == {"step": 3}
+    buffer = io.BytesIO()
+    bireme.save({"w": bireme.ones([2, 3])}, buffer)
+    with pytest.raises(FileFormatError, match="truncated"):
+        bireme.load(io.BytesIO(buffer.getvalue()[:-1]))
