@@ -27,11 +27,21 @@ def _run_each_op(value: Any) -> None:
     trace.state.trace.limit = config.trace_limit()
 
 
+def _always_on(value: Any) -> None:
+    if not value:
+        raise InvalidArgument(
+            "[set_flags] reshape, transpose, slices and the like always share memory here, so "
+            "FLAGS_use_stride_kernel cannot be False; write x.clone() where you need a copy"
+        )
+
+
 _FLAGS = {
     # A NaN or an infinity in a result raises and names the op that made it.
     "FLAGS_check_nan_inf": _Flag(lambda: config.check_nan_inf, _check_nan_inf),
     # Every op runs at its call, so that time is spent where it belongs.
     "FLAGS_benchmark": _Flag(lambda: config.eager_mode == "op", _run_each_op),
+    # Views share memory with what they are views of.
+    "FLAGS_use_stride_kernel": _Flag(lambda: True, _always_on),
 }
 
 

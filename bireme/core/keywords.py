@@ -82,8 +82,8 @@ ALIASES: dict[str, dict[str, str]] = {
     "nn.functional": {
         "input=x": (
             "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d conv1d conv2d conv3d "
-            "dropout embedding grid_sample group_norm interpolate log_sigmoid logsigmoid lp_pool1d "
-            "lp_pool2d one_hot pad sigmoid silu softplus tanh"
+            "dropout embedding gelu grid_sample group_norm interpolate log_sigmoid logsigmoid "
+            "lp_pool1d lp_pool2d one_hot pad sigmoid silu softplus tanh"
         ),
         "input=x return_indices=return_mask": (
             "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"

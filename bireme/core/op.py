@@ -547,7 +547,7 @@ def _any_wide(inputs: Sequence[Any]) -> bool:
 def freeze(value: Any) -> Any:
     """An attribute in hashable, plain form."""
     if isinstance(value, list | tuple):
-        return tuple(freeze(v) for v in value)
+        return tuple(_entry(v) for v in value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -557,6 +557,13 @@ def freeze(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple(sorted((k, freeze(v)) for k, v in value.items()))
     return value
+
+
+def _entry(value: Any) -> Any:
+    """An element of a list: a tensor of one number is that number, whatever its shape."""
+    if value.__class__ in TENSOR_TYPES and value.size == 1:
+        return value.item()
+    return freeze(value)
 
 
 def op(

@@ -29,7 +29,7 @@ _names = itertools.count()
 
 
 class Size(list):
-    """A tensor's shape: a list that prints as one.
+    """A tensor's shape: a list that prints as Paddle's, and equals tuples too.
 
     A size that is not known yet prints as -1 and equals it, as in Paddle; its entry is a symbol
     that can be computed with.
@@ -39,15 +39,26 @@ class Size(list):
         return [-1 if is_dim_expression(d) else d for d in self]
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, tuple):
+            other = list(other)
         return list.__eq__(self, other) is True or self._plain() == other
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __repr__(self) -> str:
-        return repr(self._plain())
+        return f"paddle.Size({self._plain()})"
 
     __str__ = __repr__
+
+    def __add__(self, other: Any) -> Size:
+        return Size([*self, *other])
+
+    def __radd__(self, other: Any) -> Size:
+        return Size([*other, *self])
+
+    def __mul__(self, times: Any) -> Size:
+        return Size(list(self) * times)
 
     def numel(self) -> int:
         return int(np.prod(self)) if self else 1
@@ -63,6 +74,7 @@ class Tensor:
     # Class-level defaults keep construction at two assignments.
     _grad: Tensor | None = None
     _grad_is_zero: bool = False  # cleared to zeros that nobody has read yet
+    _asks_in_vain: bool = False  # integers with stop_gradient=False: no gradient reaches them
     _view: Any = None
     _views: Any = None
     _keeps: Any = None
@@ -232,7 +244,10 @@ class Tensor:
         return value
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+        described = states.description(self._value.trace, self)
+        if described is None and self.size == 1 and (spec or self.ndim == 0):
+            return format(self.item(), spec)
+        return format(described or str(self), spec)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return self._array().__dlpack__(**kwargs)
@@ -277,23 +292,20 @@ class Tensor:
 
     @property
     def stop_gradient(self) -> bool:
-        return self._node is None
+        return self._node is None and not self._asks_in_vain
 
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
-        if stop:
+        if not self.dtype.differentiable:
+            self._asks_in_vain = not stop
+        elif stop:
             self._node = None
         elif self._node is None:
-            if not self.dtype.differentiable:
-                raise TypeMismatch(
-                    f"only floating and complex tensors can need a gradient. Received: dtype "
-                    f"{self.dtype.name}; cast it first with .astype('float32')"
-                )
             self._node = autograd.LeafNode(self)
 
     @property
     def requires_grad(self) -> bool:
-        return self._node is not None
+        return not self.stop_gradient
 
     @requires_grad.setter
     def requires_grad(self, needed: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, overload
 
 from bireme.core import jax_door, place, trace
 from bireme.core import random as _random
@@ -11,6 +11,7 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.place import CPUPlace, Place, as_place
 from bireme.core.random import RngState, get_rng_state
 from bireme.core.random import seed as manual_seed
+from bireme.core.tensor import Tensor
 from bireme.device import cuda, custom_device
 from bireme.device.memory import (
     as_accelerator,
@@ -73,9 +74,15 @@ def set_device(device: str | Place) -> Place:
     return chosen
 
 
-def get_device(input: Any = None) -> str:
-    """The current device's name, or the one that a tensor is on: 'cpu', 'gpu:0' …"""
-    where = place.default_place() if input is None else input.place
+@overload
+def get_device(input: None = None) -> str: ...
+@overload
+def get_device(input: Tensor) -> int: ...
+def get_device(input: Tensor | None = None) -> str | int:
+    """The current device's name, 'cpu' or 'gpu:0'; the number of a tensor's, -1 for the CPU."""
+    if input is not None:
+        return -1 if input.place.is_cpu_place() else input.place.index
+    where = place.default_place()
     return "cpu" if where.is_cpu_place() else f"{where.kind}:{where.index}"
 
 

@@ -285,8 +285,8 @@ def _gelu_vjp(xp: Any, grad: Any, x: Any, approximate: bool) -> tuple[Any]:
     return (grad * slope,)
 
 
-@op(vjp=_gelu_vjp, infer="elementwise", check=_float_input, also={"input": "x"})
-def gelu(xp, x, approximate=False):
+@op(name="gelu", vjp=_gelu_vjp, infer="elementwise", check=_float_input)
+def _gelu(xp, x, approximate=False):
     """x * Phi(x) with the normal distribution's Phi, or its approximation by tanh."""
     w = wide(xp, x)
     if approximate:  # (1 + tanh(u)) / 2 is sigmoid(2u), which costs a GPU half as much
@@ -294,6 +294,20 @@ def gelu(xp, x, approximate=False):
     else:
         out = 0.5 * w * (1 + erf(xp, w * _SQRT_HALF))
     return out.astype(x.dtype)
+
+
+_APPROXIMATE = {"none": False, "tanh": True}
+
+
+def gelu(x: Tensor, approximate: bool | str = False, name: str | None = None) -> Tensor:
+    """x * Phi(x) with the normal distribution's Phi; True or "tanh": its approximation by tanh."""
+    if approximate.__class__ is str:
+        if approximate not in _APPROXIMATE:
+            raise InvalidArgument(
+                f"[gelu] approximate must be a bool, 'none' or 'tanh'. Received: {approximate!r}"
+            )
+        approximate = _APPROXIMATE[approximate]
+    return _gelu(x, approximate)
 
 
 def _silu_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:

@@ -196,7 +196,7 @@ def reconstruct_from_(self: Tensor, other: Tensor) -> None:
         raise InvalidArgument(
             f"[reconstruct_from_] takes a Tensor. Received: {type(other).__name__}"
         )
-    check_inplace(self, "reconstruct_from_")
+    self.stop_gradient = True  # it becomes `other`, gradients and all
     sizes = other._value.aval.shape
     steps = tuple([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
     replace(self, as_strided(other, sizes, steps, 0), None)

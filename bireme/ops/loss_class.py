@@ -10,6 +10,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.ops.manipulation import reshape
 from bireme.ops.nn_support import (
     channel_shape,
     check_reduction,
@@ -404,8 +405,10 @@ def nll_loss(
     reduction: str = "mean",
     name: str | None = None,
 ) -> Tensor:
-    """Minus the log-probability `input` [N, C, ...] at the class `label` [N, ...]."""
+    """Minus the log-probability `input` [N, C, ...] at the class `label` [N, ...], or [N, 1]."""
     check_reduction("nll_loss", reduction)
+    if input.ndim == label.ndim == 2 and label.shape[1] == 1:
+        label = reshape(label, (-1,))
     return _nll_loss(input, label, weight, ignore_index, reduction)
 
 

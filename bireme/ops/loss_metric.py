@@ -394,8 +394,8 @@ def adaptive_log_softmax_with_loss(
     name: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(log-probability of every label, mean loss) of a softmax over clusters of classes."""
-    tails = [w for pair in tail_weights for w in pair]
     cuts = tuple([int(c) for c in cutoffs])
+    tails = [w for pair in tail_weights[: len(cuts) - 1] for w in pair]
     out, loss = _adaptive_log_softmax(input, label, head_weight, tails, head_bias, cuts)
     return out, loss
 

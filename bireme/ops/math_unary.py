@@ -472,7 +472,12 @@ def assign(x: Any, output: Tensor | None = None) -> Tensor:
         from bireme.ops.creation import to_tensor
 
         made = to_tensor(x)
-    return made if output is None else views.assign(output, made, "assign")
+    if output is None:
+        return made
+    if made._value.aval.shape != output._value.aval.shape:  # as in Paddle, whatever it was before
+        views.check_inplace(output, "assign")
+        return views.replace(output, made, None)
+    return views.assign(output, made, "assign")
 
 
 def clone(x: Tensor, name: str | None = None) -> Tensor:

@@ -247,7 +247,7 @@ def apply(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
 
 def is_same_shape(self: Tensor, y: Tensor) -> bool:
     """Whether both tensors have the same shape."""
-    return self._value.aval.shape == y._value.aval.shape
+    return self.shape == y.shape
 
 
 def data_ptr(self: Tensor) -> int:

@@ -22,6 +22,7 @@ from bireme.core.random import get_rng_state, next_key, seed, set_rng_state
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import ints, number
 from bireme.ops.creation import placed
+from bireme.ops.math import complex as complex_of
 from bireme.ops.math import multiply, plus
 from bireme.ops.math_unary import cast, exp
 
@@ -75,6 +76,19 @@ def _normal(xp, seed, offset, mean, std, shape=(), dtype="float32"):
     return (z * xp.asarray(std).astype(work) + xp.asarray(mean).astype(work)).astype(to)
 
 
+def _drawn(draw: Any, key: Any, a: float, b: float, shape: Any, dtype: Any, name: str) -> Tensor:
+    """Numbers of `draw`; the parts of complex ones are drawn one after the other, as in Paddle, and
+    those of normal ones have half the variance each."""
+    want = dt.default_float() if dtype is None else dt.as_dtype(dtype)
+    if not want.is_complex:
+        return draw(*key, a, b, shape, _float_name(want, name))
+    part = "float32" if want is dt.complex64 else "float64"
+    if draw is _normal:
+        b *= math.sqrt(0.5)
+    pair = draw(*key, a, b, (2, *shape), part)
+    return complex_of(pair[0], pair[1])
+
+
 def uniform(
     shape: Any, dtype: Any = None, min: float = 0, max: float = 1.0, seed: int = 0,
     name: str | None = None, *, device: Any = None, requires_grad: bool = False,
@@ -96,7 +110,7 @@ def rand(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1)."""
-    made = _uniform(*next_key(), 0.0, 1.0, _shape(shape, "rand"), _float_name(dtype, "rand"))
+    made = _drawn(_uniform, next_key(), 0.0, 1.0, _shape(shape, "rand"), dtype, "rand")
     return placed(made, device, requires_grad, pin_memory)
 
 
@@ -105,7 +119,7 @@ def standard_normal(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers with mean 0 and standard deviation 1."""
-    made = _normal(*next_key(), 0.0, 1.0, _shape(shape, "randn"), _float_name(dtype, "randn"))
+    made = _drawn(_normal, next_key(), 0.0, 1.0, _shape(shape, "randn"), dtype, "randn")
     return placed(made, device, requires_grad, pin_memory)
 
 
@@ -128,10 +142,12 @@ def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None 
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         if shape is None:
             raise InvalidArgument("[normal] give a shape, or a tensor as mean or std")
+        if isinstance(mean, complex):
+            return plus(multiply(standard_normal(shape, dt.complex64), std), mean)
         return gaussian(shape, mean, std)
     like = mean if isinstance(mean, Tensor) else std
     dims = broadcast_shapes(*[t._value.aval.shape for t in (mean, std) if isinstance(t, Tensor)])
-    made = _normal(*next_key(), 0.0, 1.0, dims, _float_name(like.dtype, "normal"))
+    made = _drawn(_normal, next_key(), 0.0, 1.0, dims, like.dtype, "normal")
     return plus(multiply(made, std), mean)
 
 
@@ -147,9 +163,8 @@ def rand_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Uniform numbers in [0, 1) in the shape of `input`."""
-    made = _uniform(
-        *next_key(), 0.0, 1.0, input._value.aval.shape, _float_name(dtype or input.dtype, "rand")
-    )
+    shape = input._value.aval.shape
+    made = _drawn(_uniform, next_key(), 0.0, 1.0, shape, dtype or input.dtype, "rand")
     return placed(made, device, requires_grad)
 
 
@@ -158,9 +173,8 @@ def randn_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Standard normal numbers in the shape of x."""
-    made = _normal(
-        *next_key(), 0.0, 1.0, x._value.aval.shape, _float_name(dtype or x.dtype, "randn_like")
-    )
+    shape = x._value.aval.shape
+    made = _drawn(_normal, next_key(), 0.0, 1.0, shape, dtype or x.dtype, "randn_like")
     return placed(made, device, requires_grad)
 
 

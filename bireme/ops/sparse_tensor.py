@@ -174,7 +174,7 @@ class SparseTensor(Tensor):
 
     def __repr__(self) -> str:
         lines = [
-            f"Tensor(shape={list(self.shape)}, dtype={self.dtype.name}, place={self.place}, "
+            f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, place={self.place}, "
             f"stop_gradient={self.stop_gradient}"
         ]
         for name, part in self._parts().items():
@@ -304,6 +304,14 @@ class SparseCsrTensor(SparseTensor):
     def is_sparse_csr(self) -> bool:
         return True
 
+    def sparse_dim(self) -> int:
+        """How many dimensions are stored as coordinates: rows and columns."""
+        return 2
+
+    def dense_dim(self) -> int:
+        """How many dimensions each stored value has."""
+        return 0
+
     def crows(self) -> Tensor:
         """Where each row starts among the values; rows + 1 numbers for each matrix."""
         return self._crows
@@ -418,6 +426,16 @@ def is_sparse_csr(self: Tensor) -> bool:
     return False
 
 
+def sparse_dim(self: Tensor) -> int:
+    """How many dimensions are stored as coordinates: none of a dense tensor."""
+    return 0
+
+
+def dense_dim(self: Tensor) -> int:
+    """How many dimensions each stored value has: all of a dense tensor."""
+    return self.ndim
+
+
 def coalesce(self: Tensor, name: str | None = None) -> SparseCooTensor:
     """`coalesce` of a sparse tensor with COO layout."""
     raise _not_sparse(self, "coalesce", "coo")
@@ -441,9 +459,8 @@ def _sparse_only(name: str, layout: str) -> Callable[[Tensor], Any]:
 
 
 METHODS: tuple[Callable[..., Any], ...] = (
-    to_sparse_coo, to_sparse_csr, to_dense, is_sparse_coo, is_sparse_csr, coalesce,
-    *(_sparse_only(n, "coo") for n in
-      ("indices", "values", "nnz", "sparse_dim", "dense_dim", "is_coalesced")),
+    to_sparse_coo, to_sparse_csr, to_dense, is_sparse_coo, is_sparse_csr, coalesce, sparse_dim,
+    dense_dim, *(_sparse_only(n, "coo") for n in ("indices", "values", "nnz", "is_coalesced")),
     *(_sparse_only(n, "csr") for n in ("crows", "cols")),
 )  # fmt: skip
 

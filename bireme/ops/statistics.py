@@ -94,7 +94,7 @@ def _middle_of(x: Tensor, axis: Any, keepdim: bool, mode: str, skip_nan: bool, n
     if mode == "avg":
         return _median(x, axis, keepdim, skip_nan)
     result = _median_min(x, axis, keepdim, skip_nan)
-    return result[0] if axis is None else tuple(result)
+    return tuple(result) if isinstance(axis, int) else result[0]
 
 
 def median(

@@ -159,9 +159,10 @@ class Executor:
         given = _feeds(feed, chosen)
         with running(), self._on_place():
             start_state(chosen, held)
-            slots = tuple([chosen.slot_of(w) for w in wanted])
+            slots = tuple([chosen.slot_of(w) for w in wanted if not chosen.is_fixed(w)])
             plan = plan_for(chosen, slots, not (use_prune and wanted))
-            results = _run_plan(plan, chosen, given, held) if plan.op.graph.outputs else []
+            computed = iter(_run_plan(plan, chosen, given, held) if plan.op.graph.outputs else ())
+            results = [w if chosen.is_fixed(w) else next(computed) for w in wanted]
             trace.flush()
             if return_numpy:
                 return [r.numpy() for r in results]

@@ -193,6 +193,12 @@ class Program:
             )
         return slot
 
+    def is_fixed(self, what: Any) -> bool:
+        """Whether `what` was known while the program was written: a constant, a known shape."""
+        if not isinstance(what, Tensor) or what._value.buf is None:
+            return False
+        return self._own(what) is None
+
     def _own(self, what: Any) -> Value | None:
         if not isinstance(what, Tensor):
             raise TypeMismatch(
@@ -207,12 +213,6 @@ class Program:
         var = self._trace.vars.get(what._name or "")
         return None if var is None else var.tensor._value
 
-    def find_copy(self, of: Tensor) -> Tensor:
-        """What a variable of the program that this is a copy of has become here."""
-        return self._copied[id(of._value)]
-
-    def find(self, name: str) -> Tensor:
-        """The variable or result of this name."""
     def _copy_of(self, value: Value) -> Tensor | None:
         if self._origin is None:
             return None
@@ -221,6 +221,12 @@ class Program:
             found = self._copied.get(id(self._origin._trace.recast.get(id(value))))
         return found
 
+    def find_copy(self, of: Tensor) -> Tensor:
+        """What a variable of the program that this is a copy of has become here."""
+        return self._copied[id(of._value)]
+
+    def find(self, name: str) -> Tensor:
+        """The variable or result of this name."""
         var = self._trace.vars.get(name)
         if var is not None:
             return var.tensor

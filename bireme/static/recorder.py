@@ -252,7 +252,7 @@ def _description(into: ProgramTrace, tensor: Any) -> str | None:
     if tensor._value.buf is not None:
         return None
     return (
-        f"Variable(name={tensor.name!r}, shape={tensor.shape}, dtype={tensor.dtype.name}, "
+        f"Variable(name={tensor.name!r}, shape={tensor.shape._plain()}, dtype={tensor.dtype.name}, "
         f"stop_gradient={tensor.stop_gradient}, persistable={tensor.persistable})"
     )
 

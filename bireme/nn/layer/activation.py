@@ -46,7 +46,7 @@ class GELU(ShownLayer):
 
     _shown = ("_approximate",)
 
-    def __init__(self, approximate: bool = False, name: str | None = None) -> None:
+    def __init__(self, approximate: bool | str = False, name: str | None = None) -> None:
         super().__init__()
         self._approximate = approximate
         self._name = name
