@@ -3,7 +3,7 @@
 XLA's convolution with one kernel per channel takes ten times as long as the sum of shifted copies
 that it is, and its gradients up to a hundred times. Convolutions whose windows do not overlap
 (1 x 1, patches, the transposed ones of a U-Net) are matrix products, and so are those with few
-windows and many kernels. All others stay XLA's.
+windows and many kernels. `cpu_winograd_plain` has those of 3 x 3; all others stay XLA's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _MOST_TAPS = 81  # elements of a kernel; each is an operation of its own
 _LARGE = 1 << 18  # elements of a weight that is dear to transpose
 
 
-def _is_plain(call: Call) -> bool:
+def is_plain(call: Call) -> bool:
     """Everything is known and there is something to do."""
     x, weight = call.types[0], call.types[1]
     return (
@@ -37,7 +37,7 @@ def _is_plain(call: Call) -> bool:
     )
 
 
-def _windows(call: Call) -> list[tuple[int, int, tuple[int, int], int]]:
+def windows_of(call: Call) -> list[tuple[int, int, tuple[int, int], int]]:
     """Of every axis: size of the kernel, stride, padding and dilation."""
     size = call.types[1].shape[2:]  # type: ignore[union-attr]
     attrs = call.attrs
@@ -48,7 +48,7 @@ def _space(array: Any) -> tuple[int, ...]:
     return array.shape[1:-1]
 
 
-def _kept(x: Any) -> Any:
+def kept(x: Any) -> Any:
     """`x`, computed once: XLA would compute what leads to it again for every shifted copy.
 
     It does not do so with a division of whole arrays (see `cpu_kept`). This one is by one, which
@@ -62,10 +62,7 @@ def _kept(x: Any) -> Any:
 
 
 class _Shifted:
-    """One kernel per channel: a sum of shifted copies, each times a vector.
-
-    Images are [N, *space, C] here and below.
-    """
+    """One kernel per channel: a sum of shifted copies, each times a vector."""
 
     name = "shifted_conv"
 
@@ -73,7 +70,7 @@ class _Shifted:
     def accepts(call: Call) -> bool:
         weight = call.types[1]
         return (
-            _is_plain(call)
+            is_plain(call)
             and isinstance(weight, Aval)
             and weight.shape[:2] == (call.attrs["groups"], 1)
             and math.prod(weight.shape[2:]) <= _MOST_TAPS
@@ -82,8 +79,8 @@ class _Shifted:
     @staticmethod
     def _taps(call: Call, x: Any, counts: Sequence[int]) -> list[Any]:
         """For every element of the kernel, what it meets in the windows."""
-        windows = _windows(call)
-        x = jax_door.jnp().pad(_kept(x), ((0, 0), *(pair for _, _, pair, _ in windows), (0, 0)))
+        windows = windows_of(call)
+        x = jax_door.jnp().pad(kept(x), ((0, 0), *(pair for _, _, pair, _ in windows), (0, 0)))
         along = [
             [slice(i * d, i * d + (n - 1) * s + 1, s) for i in range(k)]
             for (k, s, _, d), n in zip(windows, counts, strict=True)
@@ -107,7 +104,7 @@ class _Shifted:
         The place p = q * stride + r meets element i in the window (p + low - i * dilation) /
         stride, where that is whole: i belongs to r, and the window is q plus a number of i's own.
         """
-        jnp, windows = jax_door.jnp(), _windows(call)
+        jnp, windows = jax_door.jnp(), windows_of(call)
         counts = [-(-n // s) for n, (_, s, _, _) in zip(space, windows, strict=True)]
         shares = [
             [
@@ -122,7 +119,7 @@ class _Shifted:
             max(0, n + max(m) - have)
             for n, m, have in zip(counts, moves, _space(grad), strict=True)
         ]
-        grad = jnp.pad(_kept(grad), ((0, 0), *zip(before, after, strict=True), (0, 0)))
+        grad = jnp.pad(kept(grad), ((0, 0), *zip(before, after, strict=True), (0, 0)))
         by_place = jnp.moveaxis(weight[:, 0], 0, -1)
         parts = []
         for share in product(*shares):
@@ -139,7 +136,7 @@ class _Shifted:
     @classmethod
     def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
         jnp = jax_door.jnp()
-        axes, grad = tuple(range(grad.ndim - 1)), _kept(grad)
+        axes, grad = tuple(range(grad.ndim - 1)), kept(grad)
         sums = [(t * grad).sum(axes) for t in cls._taps(call, x, _space(grad))]
         return jnp.stack(sums, -1).reshape(call.types[1].shape)  # type: ignore[union-attr]
 
@@ -167,18 +164,18 @@ class _Product:
     @staticmethod
     def accepts(call: Call) -> bool:
         return (
-            _is_plain(call)
+            is_plain(call)
             and call.attrs["groups"] == 1
             and all(
                 k <= s and low == high == 0 and (d == 1 or k == 1)
-                for k, s, (low, high), d in _windows(call)
+                for k, s, (low, high), d in windows_of(call)
             )
         )
 
     @staticmethod
     def _rows(call: Call, x: Any, counts: Sequence[int]) -> Any:
         """[windows, elements of a window, channels last]"""
-        jnp, windows = jax_door.jnp(), _windows(call)
+        jnp, windows = jax_door.jnp(), windows_of(call)
         fits = [n * s for n, (_, s, _, _) in zip(counts, windows, strict=True)]
         missing = [(0, max(0, f - h)) for f, h in zip(fits, _space(x), strict=True)]
         x = jnp.pad(x, ((0, 0), *missing, (0, 0)))[(slice(None), *map(slice, fits))]
@@ -209,7 +206,7 @@ class _Product:
 
     @classmethod
     def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
-        jnp, windows = jax_door.jnp(), _windows(call)
+        jnp, windows = jax_door.jnp(), windows_of(call)
         rank, counts, n = len(windows), _space(grad), grad.shape[0]
         rows = jnp.dot(grad.reshape(-1, grad.shape[-1]), cls._matrix(weight).T)
         rows = rows.reshape(n, *counts, *(k for k, _, _, _ in windows), -1)
@@ -244,7 +241,7 @@ class _Columns:
     @staticmethod
     def accepts(call: Call) -> bool:
         weight, attrs = call.types[1], call.attrs
-        if not (_is_plain(call) and isinstance(weight, Aval)) or call.op.name != "conv":
+        if not (is_plain(call) and isinstance(weight, Aval)) or call.op.name != "conv":
             return False
         out = call.outs[0]
         rows = out.size // weight.shape[0]
@@ -269,7 +266,7 @@ class _Columns:
 
     @classmethod
     def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
-        jax, windows = jax_door.jax(), _windows(call)
+        jax, windows = jax_door.jax(), windows_of(call)
         counts, out = _space(grad), weight.shape[0]
         rows = jax.numpy.dot(grad.reshape(-1, out), weight.reshape(out, -1))
         rows = rows.reshape(grad.shape[0], *counts, weight.shape[1], -1)
@@ -309,7 +306,25 @@ def _space_of(t: Any, last: bool) -> tuple[int, ...]:
     return t.shape[1:-1] if last else t.shape[2:]
 
 
-def _register(way: type[_Shifted] | type[_Product] | type[_Columns]) -> None:
+class Way(Protocol):
+    """One way to compute convolutions; images are [N, *space, C] there."""
+
+    name: str
+
+    @staticmethod
+    def accepts(call: Call) -> bool: ...
+
+    @classmethod
+    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any: ...
+
+    @classmethod
+    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any: ...
+
+    @classmethod
+    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any: ...
+
+
+def register_way(way: type[Way]) -> None:
     """`way` as a kernel for both convolutions and their gradients."""
 
     def register(op: str, accepts: Any) -> Any:
@@ -364,6 +379,6 @@ def _register(way: type[_Shifted] | type[_Product] | type[_Columns]) -> None:
         )
 
 
-_register(_Shifted)
-_register(_Product)
-_register(_Columns)
+register_way(_Shifted)
+register_way(_Product)
+register_way(_Columns)

@@ -153,6 +153,40 @@ def test_few_windows_and_many_kernels(n, ci, co, axes):
         _check("columns_conv", n, 1, ci, co, axes, n % 2)
 
 
+@many(14)
+@given(
+    st.integers(1, 3), st.integers(16, 40), st.integers(16, 40),
+    st.tuples(st.integers(1, 13), st.integers(1, 13)),
+    st.tuples(*[st.tuples(st.integers(0, 2), st.integers(0, 2))] * 2), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+@example(2, 16, 32, (8, 8), ((1, 1), (1, 1)), False, False)
+@example(1, 32, 16, (7, 9), ((2, 0), (0, 2)), True, False)
+@example(2, 24, 17, (6, 3), ((0, 2), (2, 1)), False, True)
+def test_three_by_three(n, ci, co, size, pads, last, transposed):
+    grown = [h + sum(p) * (-1 if transposed else 1) for h, p in zip(size, pads, strict=True)]
+    rows, columns = (g + 2 if transposed else g - 2 for g in grown)
+    # `accepts` looks at the rows that the op makes: a last tile may not be nearly empty.
+    if min(rows, columns) < 1 or 12 * -(-rows // 4) > 4 * rows:
+        return
+    rng = np.random.default_rng(n + sum(size))
+    channels = (ci, co) if transposed else (co, ci)
+    arrays = [
+        rng.normal(size=s).astype(np.float32)
+        for s in ((n, *size, ci) if last else (n, ci, *size), (*channels, 3, 3), (co,))
+    ]
+    name = "conv2d_transpose" if transposed else "conv2d"
+
+    def run(x, weight, bias):
+        return getattr(F, name)(
+            x, weight, bias, padding=[*pads[0], *pads[1]], data_format=_FORMS[2][last]
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_conv_plain, "_LARGE", 1 << 30)
+        assert_kernel_equals_plain("winograd_conv", run, arrays)
+
+
 @pytest.mark.parametrize("groups", [1, 4])
 def test_other_convolutions_and_an_empty_batch_stay_plain(groups):
     x, weight = np.zeros((0, 4, 5, 5), np.float32), np.ones((4, 4 // groups, 1, 1), np.float32)
@@ -162,7 +196,8 @@ def test_other_convolutions_and_an_empty_batch_stay_plain(groups):
     assert not grad_w.any()
     x, weight = np.ones((2, 8, 5, 5), np.float32), np.ones((8, 8 // groups, 3, 3), np.float32)
     gradients(lambda x, w: F.conv2d(x, w, groups=groups), [x, weight])
-    assert all(kernels.uses[k] == before.get(k, 0) for k in ("shifted_conv", "product_conv"))
+    mine = ("shifted_conv", "product_conv", "columns_conv", "winograd_conv")
+    assert all(kernels.uses[k] == before.get(k, 0) for k in mine)
 
 
 @pytest.mark.parametrize("groups", [1, 6])
