@@ -81,13 +81,13 @@ class TranslatedLayer(Layer):
             )
         return super().train(mode)
 
-    def program(self, method: str = "forward") -> Program:
+    def program(self, method_name: str = "forward") -> Program:
         """The graph of the current mode with its inputs; print(program.graph) shows it."""
         mode = "train" if self.training else "eval"
-        name = mode if method == "forward" else f"{mode}:{method}"
+        name = mode if method_name == "forward" else f"{mode}:{method_name}"
         if name not in self._programs:
             raise InvalidArgument(
-                f"this model was saved without {method}() in {mode} mode. It has: "
+                f"this model was saved without {method_name}() in {mode} mode. It has: "
                 f"{', '.join(self._programs)}"
             )
         return self._programs[name]

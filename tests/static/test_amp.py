@@ -189,6 +189,8 @@ def test_what_is_refused() -> None:
         static.amp.decorate(sgd, level="O2", master_weight=False)
     with pytest.raises(ValueError, match="level"):
         static.amp.decorate(sgd, level="O3")
+    with pytest.raises(TypeMismatch, match="by name"):
+        static.amp.decorate(sgd, None, 128.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="float16"):
         static.amp.decorate(sgd, dtype="float64")
     with pytest.raises(TypeError, match="use_fp8"):

@@ -221,6 +221,11 @@ def decorate(
     unknown = sorted(set(older) - set(_OLDER))
     if unknown:
         raise TypeError(f"decorate() got an unexpected keyword argument {unknown[0]!r}")
+    if not isinstance(level, str):
+        raise TypeMismatch(
+            "[decorate] level is 'O0', 'OD', 'O1' or 'O2'; give the settings of the older form by "
+            f"name, as in init_loss_scaling=128.0. Received: {level!r}"
+        )
     if older:
         level = "O2" if older.get("use_pure_fp16", False) else "O1"
         dtype = "bfloat16" if older.get("use_bf16", False) else "float16"
