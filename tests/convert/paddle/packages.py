@@ -34,9 +34,10 @@ def fetched(package: str) -> Path:
     # An old source package reads its metadata with a module that new build tools have dropped.
     limits = loads / "limits.txt"
     limits.write_text("setuptools<70\n")
+    # Older pips read the first variable for building too, newer ones the second.
+    env = {**os.environ, "PIP_CONSTRAINT": str(limits), "PIP_BUILD_CONSTRAINT": str(limits)}
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir"]
-    command += ["--build-constraint", str(limits), "-d", str(loads / "file"), package]
-    subprocess.run(command, check=True)
+    subprocess.run([*command, "-d", str(loads / "file"), package], check=True, env=env)
     (archive,) = (loads / "file").iterdir()
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     assert found == PACKAGES[package], f"{package} is not the file that was expected: {found}"
