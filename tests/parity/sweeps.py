@@ -1,4 +1,5 @@
-"""Variants of the table's rows: other dtypes, broadcasting, negative axes, empty and 0-d tensors.
+"""Variants of the table's rows: other dtypes, broadcasting, negative axes, empty and 0-d tensors,
+one change at a time or two ("int8+empty").
 
 A variant that the wheel takes must give the same values, shapes and dtypes here; one that it
 refuses may work or be refused, but at the call and with an error that explains itself. What
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import pathlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -153,6 +155,17 @@ WITH_GRADIENT = (
     "float64", "float16", "bfloat16", "complex64", "broadcast", "lower rank", "negative axis",
 )  # fmt: skip
 
+# Two changes: a dtype and a shape, or two shapes.
+DTYPES = tuple(itertools.takewhile(lambda name: name != "empty", CHANGES))
+SHAPES = tuple(name for name in CHANGES if name not in DTYPES)
+PAIRS = tuple(
+    f"{first}+{second}"
+    for first, second in (
+        *itertools.product(DTYPES, SHAPES),
+        *itertools.combinations(SHAPES, 2),
+    )
+)
+
 # Where the digits are fewer than in the row, or come from another order of summation.
 TOLERANCES = {
     "float16": 5e-3, "bfloat16": 4e-2, "int8": 1e-4, "uint8": 1e-4, "int16": 1e-4, "int32": 1e-4,
@@ -165,6 +178,7 @@ WHEEL_FAILS = {
     ("unique", "negative axis"), ("linalg.solve", "lower rank"), ("nn.functional.pad", "0-d"),
     ("nn.functional.zeropad2d", "0-d"), ("signal.frame", "empty rows"),
     ("signal.overlap_add", "empty"), ("signal.overlap_add", "empty rows"),
+    ("slice_scatter", "negative axis"),  # writes outside of the tensor's memory
     *((f"fft.{name}", "0-d") for name in ("fftn", "hfftn", "ifftn", "ihfftn", "irfftn", "rfftn")),
 }  # fmt: skip
 
@@ -177,9 +191,15 @@ def _known() -> dict[tuple[str, str], str]:
         if line.startswith("# "):
             reason = line[2:]
         elif line:
-            change, _, names = line.partition(": ")
-            found |= {(name, change): reason for name in names.split()}
+            changes, _, names = line.partition(": ")
+            found |= {(n, c): reason for n in names.split() for c in _each(changes)}
     return found
+
+
+def _each(changes: str) -> Iterator[str]:
+    """ "int8|bool+empty" stands for "int8+empty" and "bool+empty"."""
+    for parts in itertools.product(*[p.split("|") for p in changes.split("+")]):
+        yield "+".join(parts)
 
 
 KNOWN = _known()
@@ -212,9 +232,25 @@ def variants() -> Iterator[tuple[Case, str]]:
                 yield case, change
 
 
+def pairs() -> Iterator[tuple[Case, str]]:
+    """The same for two changes at once."""
+    for case in rows():
+        for change in PAIRS:
+            if not known(case, change) and changed(case, change) is not None:
+                yield case, change
+
+
+def changed(case: Case, change: str) -> Case | None:
+    """The row with one change or two; None where there is nothing to change."""
+    varied: Case | None = case
+    for part in reversed(change.split("+")):  # shapes before dtypes
+        varied = None if varied is None else CHANGES[part](varied)
+    return varied
+
+
 def known(case: Case, change: str) -> bool:
-    where = (called(case), change)
-    return where in KNOWN or where in WHEEL_FAILS
+    places = [(called(case), c) for c in {change, *change.split("+")}]
+    return any(where in KNOWN or where in WHEEL_FAILS for where in places)
 
 
 def called(case: Case) -> str:
@@ -223,11 +259,12 @@ def called(case: Case) -> str:
 
 def check(case: Case, change: str, paddle: Any) -> bool:
     """Compare one variant; False if the wheel does not take it."""
-    varied = CHANGES[change](case)
+    varied = changed(case, change)
     assert varied is not None
-    tolerance = TOLERANCES.get(change, 0.0)
+    parts = change.split("+")
+    tolerance = max(TOLERANCES.get(part, 0.0) for part in parts)
     varied.rtol, varied.atol = max(varied.rtol, tolerance), max(varied.atol, tolerance / 10)
-    gradient = change in WITH_GRADIENT and case.check_grad and case.paddle_grad
+    gradient = set(parts) <= set(WITH_GRADIENT) and case.check_grad and case.paddle_grad
     theirs, ours = Run(paddle, varied), Run(bireme, varied)
     try:
         with warnings.catch_warnings():
