@@ -81,6 +81,7 @@ case(F + "binary_cross_entropy_with_logits", V([100.0, -100.0], grad=True), V([0
 case(F + "kl_div", T(3, 4), T(3, 4, low=0.1, high=1, grad=False), reduction="batchmean")
 case(F + "kl_div", T(3, 4), T(3, 4, low=-1, high=1, grad=False), log_target=True)
 case(F + "nll_loss", T(2, 5, 3), V([[0, 1, 2], [3, 4, 0]], "int64"))
+case(F + "nll_loss", T(4, 5), V([[0], [1], [2], [0]], "int64"))
 case(F + "nll_loss", T(4, 5), LABELS, ignore_index=2)
 case(
     F + "poisson_nll_loss",

@@ -4,6 +4,17 @@ from tests.parity.table import B, I, T, V, case, case_fn, half, method
 
 case("reshape", T(2, 3), [3, 2])
 case("reshape", T(2, 3, 4), [-1, 4])
+case_fn("reshape-by-tensors", lambda p, x: p.reshape(x, [p.full([1], 3, "int32"), -1]), T(2, 3, 4))
+case_fn(
+    "shapes-as-lists",
+    lambda p, x: (str(x.shape), str(x.shape + [1]), str((1,) + x.shape), x.shape == (2, 3)),  # noqa: RUF005
+    T(2, 3),
+)
+case_fn("format-0-d", lambda p, x: (f"{x}", f"{x:.2f}"), V(2.5))
+case_fn(
+    "integers-that-ask-for-a-gradient",
+    lambda p: p.to_tensor([1, 2], stop_gradient=False).stop_gradient,
+)
 case("reshape", T(2, 3, 4), [0, -1])
 case("reshape", T(2, 3, 4), (4, 6))
 case("reshape", T(2, 3), [-1])

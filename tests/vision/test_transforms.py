@@ -217,6 +217,24 @@ def test_keys_choose_the_fields_and_images_share_the_draw():
         flip((IMAGE,))
 
 
+def test_a_transform_of_ones_own_gets_all_fields_and_changes_boxes():
+    class Mirror(T.BaseTransform):
+        def _get_params(self, inputs):
+            return inputs[self.keys.index("image")].shape[1]
+
+        def _apply_image(self, image):
+            return image[:, ::-1]
+
+        def _apply_boxes(self, boxes):
+            return self.params - boxes
+
+    image, boxes = Mirror(keys=("image", "boxes"))((IMAGE, np.array([1, 2])))
+    np.testing.assert_array_equal(image, IMAGE[:, ::-1])
+    np.testing.assert_array_equal(boxes, IMAGE.shape[1] - np.array([1, 2]))
+    with pytest.raises(NotImplementedError, match="_apply_mask"):
+        Mirror(keys=("image", "mask"))((IMAGE, IMAGE))
+
+
 def test_inputs_stay_as_they_were():
     before = IMAGE.copy()
     for transform in (T.RandomErasing(1.0), T.ColorJitter(0.5, 0.5, 0.5, 0.5), T.Pad(1)):
