@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("curves", "losses of a training against torch's, from the same weights")
     choice(sub, "--workloads", workloads, workloads)
+    choice(sub, "--peers", list(curves.NAMES), list(curves.NAMES))
     sub.add_argument("--steps", type=int, default=curves.STEPS)
     sub.add_argument("--redraw", action="store_true", help="from the last run's figures")
     return parser

@@ -41,7 +41,9 @@ def build_mobilenet(paddle: ModuleType, size: MobileNet) -> tuple[Any, Any, Any]
             y = self.activate(self.expand(x)) if self.expands else x
             y = self.activate(self.depthwise(y))
             if self.excites:
-                y = y * F.hardsigmoid(self.excite(F.relu(self.squeeze(self.average(y)))))
+                factor = self.excite(F.relu(self.squeeze(self.average(y))))
+                # Paddle's own slope is 0.1666667, another function than the other peers'.
+                y = y * F.hardsigmoid(factor, slope=1 / 6)
             y = self.project(y)
             return x + y if self.adds else y
 

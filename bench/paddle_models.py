@@ -8,6 +8,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from bench.paddle_images import build_mobilenet, build_unet
 from bench.workloads import (
     AUTOCAST,
@@ -154,13 +156,20 @@ _BUILDERS: dict[type, Any] = {
 class PaddleTrainer:
     """The training loop's body as a Paddle user writes it."""
 
-    def __init__(self, paddle: ModuleType, size: Size, weights: Arrays | None = None):
+    def __init__(
+        self,
+        paddle: ModuleType,
+        size: Size,
+        weights: Arrays | None = None,
+        dtype: str = "float32",
+    ):
         paddle.seed(7)
-        self.paddle = paddle
+        paddle.set_default_dtype(dtype)
+        self.paddle, self.dtype = paddle, dtype
         self.model, self.optimizer, self.loss = _BUILDERS[type(size)](paddle, size)
         self._load(make_weights(size) if weights is None else weights)
         self.model.train()
-        self.batches = [(paddle.to_tensor(x), paddle.to_tensor(y)) for x, y in make_batches(size)]
+        self.batches = [(self._tensor(x), self._tensor(y)) for x, y in make_batches(size)]
         self.forward = self._in_half_precision if AUTOCAST else self._forward
 
     def _forward(self, x: Any, y: Any) -> Any:
@@ -170,11 +179,17 @@ class PaddleTrainer:
         with self.paddle.amp.auto_cast(dtype="bfloat16"):
             return self._forward(x, y)
 
+    def _cast(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(self.dtype) if array.dtype.kind == "f" else array
+
+    def _tensor(self, array: np.ndarray) -> Any:
+        return self.paddle.to_tensor(self._cast(array))
+
     def _load(self, weights: Arrays) -> None:
         # One by one instead of set_state_dict: a name that is missing must not pass silently.
         state = self.model.state_dict()
         for name, array in weights.items():
-            state[name].set_value(array)
+            state[name].set_value(self._cast(array))
 
     def step(self, i: int) -> Any:
         return self._train(*self.batches[i % len(self.batches)])
@@ -221,3 +236,9 @@ def bireme_trainer(size: Size, weights: Arrays | None = None) -> BiremeTrainer:
     import bireme
 
     return BiremeTrainer(bireme, size, weights)
+
+
+def double_trainer(size: Size, weights: Arrays | None = None) -> BiremeTrainer:
+    import bireme
+
+    return BiremeTrainer(bireme, size, weights, dtype="float64")

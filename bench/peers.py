@@ -35,6 +35,7 @@ class Trainer(Protocol):
 # Peer -> (module that must be importable, factory "module:function", label in tables).
 _PEERS = {
     "bireme": ("bireme", "bench.paddle_models:bireme_trainer", "Bireme"),
+    "bireme_double": ("bireme", "bench.paddle_models:double_trainer", "Bireme in float64"),
     "captured": ("bireme", "bench.to_static:captured_trainer", "Bireme to_static"),
     "jax": ("jax", "bench.jax_models:jax_trainer", "jitted JAX"),
     "paddle": ("paddle", "bench.paddle_models:paddle_trainer", "Paddle eager"),
@@ -43,7 +44,8 @@ _PEERS = {
     "torch_compile": ("torch", "bench.torch_models:compiled_trainer", "torch.compile"),
 }
 
-_ELSEWHERE = ("captured", "torch_double")  # peers of `bench to_static` and `bench curves`
+# Peers of `bench to_static` and `bench curves`.
+_ELSEWHERE = ("captured", "bireme_double", "torch_double")
 NAMES = tuple(n for n in _PEERS if n not in _ELSEWHERE)
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `bench` is run from the checkout, not installed
 
 from bench import curves, eager, peers, report  # noqa: E402
-from bench.paddle_models import bireme_trainer  # noqa: E402
+from bench.paddle_models import bireme_trainer, double_trainer  # noqa: E402
 from bench.recording import measure  # noqa: E402
 from bench.workloads import LSTM, MLP, WORKLOADS, Encoder, ResNet, make_weights  # noqa: E402
 
@@ -85,26 +85,51 @@ def test_documentation_sections_exist() -> None:
 
 def test_curves_are_judged_by_torchs_own_distance() -> None:
     exact = [2.0, 1.0, 0.5, 0.25]
-    near = [2.0, 1.0, 0.5, 0.2501]
+    both = {"torch_double": exact, "torch": [2.0, 1.0, 0.5, 0.2501], "bireme_double": exact}
     results = {
-        "lstm": {"torch_double": exact, "torch": near, "bireme": [2.0, 1.0, 0.5, 0.2504]},
-        "unet": {"torch_double": exact, "torch": near, "bireme": [2.0, 1.01, 0.5, 0.25]},
-        "encoder": {"problem": "torch eager: not installed"},
+        "lstm": {**both, "bireme": [2.0, 1.0, 0.5, 0.2504]},
+        "unet": {**both, "bireme": [2.0, 1.01, 0.5, 0.25]},
+        "encoder": {"torch": exact},
     }
-    assert curves.agrees(results["lstm"])
-    assert not curves.agrees(results["unet"])  # early, where torch was still exact
+    assert curves.agrees_rounded(results["lstm"])
+    assert not curves.agrees_rounded(results["unet"])  # early, where torch was still exact
     results["unet"]["bireme"] = [2.0, math.nan, 0.5, 0.25]
-    assert not curves.agrees(results["unet"])
+    assert not curves.agrees_rounded(results["unet"])
     text = curves.render(results)
     assert "| `lstm`    | 2 → 0.25 |" in text
     assert "1.6e-03" in text
     assert "**no**" in text
-    assert "not installed" in text
+    assert "`encoder` was not run to its end by: Bireme, Bireme in float64" in text
+
+
+def test_curves_in_float64_must_be_the_same() -> None:
+    exact = [2.0, 1.0]
+    losses = dict.fromkeys(curves.NAMES, exact)
+    assert curves.agrees_exactly(losses)
+    losses["bireme_double"] = [2.0, 1.0001]
+    assert not curves.agrees_exactly(losses)
+    assert curves.agrees(losses) is False
+    del losses["bireme_double"]
+    assert curves.agrees(losses) is None
+    losses["bireme"] = [2.0, 1.1]
+    assert curves.agrees(losses) is False
+    assert "**no**" in curves.render({"lstm": losses})
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bireme_trains_in_float64(name: str) -> None:
+    trainer = double_trainer(SMALL[name])
+    try:
+        loss = trainer.step(0)
+        assert loss.dtype == trainer.paddle.float64
+        assert all(p.dtype == loss.dtype for p in trainer.model.parameters())
+    finally:
+        trainer.paddle.set_default_dtype("float32")
 
 
 def test_a_curve_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    losses = {"torch_double": [2.0, 1.0], "torch": [2.0, 1.1], "bireme": [2.0, 1.05]}
+    losses = {name: [2.0, 1.0] for name in curves.NAMES} | {"torch": [2.0, 1.1]}
     curves.draw({"lstm": losses}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
