@@ -13,9 +13,11 @@ globals().update({name: getattr(bireme, name) for name in __all__})
 
 
 class _TensorModule(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """A tensor made of data: `paddle.tensor([1.0, 2.0])` is `paddle.as_tensor([1.0, 2.0])`."""
-        return bireme.as_tensor(*args, **kwargs)
+    def __call__(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        """A new tensor made of data, a tensor's too: `paddle.tensor([1.0, 2.0])`."""
+        if isinstance(data, bireme.Tensor):
+            data = bireme.to_tensor(data)
+        return bireme.as_tensor(data, *args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _TensorModule
