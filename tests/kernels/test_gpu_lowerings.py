@@ -149,29 +149,33 @@ def test_gathered_max_pool_gradients(size, kernel, stride, padding, seed):
     rng = np.random.default_rng(seed)
     # Few different values: equal maxima must go to the first, as in the plain rule.
     x = rng.integers(0, 4, (2, 3, size, size + 1)).astype("float32")
-    tensor = paddle.to_tensor(x, stop_gradient=False)
-    out = paddle.nn.functional.max_pool2d(tensor, kernel, stride, padding)
-    call = out._node.call
-    assert call.op.name == "max_pool"
-    for got, want in both_lowerings(call, [x], "gathered_max_pool"):
-        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+    def pool(x):
+        return paddle.nn.functional.max_pool2d(x, kernel, stride, padding)
+
+    assert_equals_plain("gathered_max_pool", pool, [x], 1e-6)
 
 
-def assert_norm_equals_plain(norm, arrays):
-    """`norm` with the GPU's kernel against the plain one in float64, gradients too."""
+def assert_equals_plain(name, function, arrays, tolerance):
+    """`function` with the GPU's kernel against the plain one in float64, gradients too."""
 
     def call_of(dtype):
         tensors = [paddle.to_tensor(a.astype(dtype), stop_gradient=False) for a in arrays]
-        return norm(*tensors)._node.call
+        return function(*tensors)._node.call
 
     runs = []
     for dtype, platform in (("float32", "gpu"), ("float64", "none")):
         call = call_of(dtype)
         given = [a.astype(dtype) for a in arrays] + [None] * (len(call.types) - len(arrays))
-        both = both_lowerings(call, given, "kept_statistics", tuple(range(len(arrays))))
+        both = both_lowerings(call, given, name, tuple(range(len(arrays))))
         runs.append([pair[platform == "none"] for pair in both])
     for got, want in zip(*runs, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(want).max()))
+        atol = tolerance * max(1.0, np.abs(want).max())
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=atol)
+
+
+def assert_norm_equals_plain(norm, arrays):
+    assert_equals_plain("kept_statistics", norm, arrays, 1e-4)
 
 
 rows = st.lists(st.integers(1, 7), min_size=1, max_size=3)

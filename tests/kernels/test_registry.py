@@ -1,0 +1,65 @@
+"""Every kernel has a test that compares it with its composition in float64 on random shapes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from bireme import kernels as package
+from bireme.core import kernels
+
+# Kernel -> its test with hypothesis, in this folder.
+TESTED = {
+    "aligned_vocabulary": "test_gpu_lowerings.test_a_padded_vocabulary_changes_nothing",
+    "channel_means": "test_packed.test_means_of_channels",
+    "columns_conv": "test_plain_images.test_few_windows_and_many_kernels",
+    "decode": "test_gpu_decode.test_products_in_parts",
+    "gathered_max_pool": "test_gpu_lowerings.test_gathered_max_pool_gradients",
+    "joined_slices": "test_gpu_steps.test_gradients_of_neighbouring_slices",
+    "kept_dropout": "test_cpu_kept.test_dropout",
+    "kept_layer_norm": "test_cpu_kept.test_layer_norm",
+    "kept_statistics": "test_gpu_lowerings.test_layer_norm_with_kept_statistics",
+    "native_attention": "test_native_attention.test_attention",
+    "native_batch_norm": "test_native_images.test_batch_norm",
+    "native_bfloat16": "test_cpu_bfloat16.test_random_shapes",
+    "native_conv": "test_native.test_convolution",
+    "native_gru": "test_native_rnn.test_recurrence",
+    "native_layer_norm": "test_layer_norm.test_layer_norm",
+    "native_linear": "test_native_linear.test_gradients",
+    "native_lstm": "test_native_rnn.test_recurrence",
+    "native_max_pool": "test_native_images.test_max_pooling",
+    "native_simple_rnn": "test_native_rnn.test_recurrence",
+    "one_pass_statistics": "test_gpu_steps.test_batch_norm_in_one_pass",
+    "packed_conv": "test_packed.test_convolution",
+    "packed_linear": "test_packed.test_linear",
+    "product_conv": "test_plain_images.test_windows_that_do_not_overlap",
+    "rows_batch_norm": "test_plain_images.test_batch_norm",
+    "rows_mean": "test_plain_images.test_means_of_images_and_factors_of_channels",
+    "rows_scale": "test_plain_images.test_means_of_images_and_factors_of_channels",
+    "shifted_conv": "test_plain_images.test_one_kernel_per_channel",
+    "squeeze_excite": "test_packed.test_squeeze_and_excitation",
+    "winograd_conv": "test_plain_images.test_three_by_three",
+}
+# Kernels without such a test, and why.
+WITHOUT = {
+    "cudnn_attention": "cuDNN's own code, which runs on a GPU only",
+    "gate_gradients": "tested on fixed shapes",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_kernels():
+    package.install()
+
+
+def test_every_kernel_is_listed():
+    assert set(kernels.names()) == set(TESTED) | set(WITHOUT)
+    assert not set(TESTED) & set(WITHOUT)
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_the_test_exists_and_draws_its_examples(name):
+    module, function = TESTED[name].split(".")
+    test = getattr(import_module(f"tests.kernels.{module}"), function)
+    assert getattr(test, "is_hypothesis_test", False)
