@@ -394,7 +394,7 @@ def test_unknown_sizes_are_minus_one_and_more(programs: Any) -> None:
     x = static.data("x", [None, 4, -1])
     assert x.shape == [-1, 4, -1]
     assert x.shape != [2, 4, 3]
-    assert str(x.shape) == "[-1, 4, -1]"
+    assert str(x.shape) == "paddle.Size([-1, 4, -1])"
     y = paddle.reshape(x, [x.shape[0], 4 * x.shape[2]])  # an entry can be computed with
     (got,) = static.Executor().run(feed={"x": array(2, 4, 3)}, fetch_list=[y])
     assert got.shape == (2, 12)

@@ -97,7 +97,7 @@ class OverloadedFunc:
             if not fits:
                 raise ShapeMismatch(
                     f"[{self._name}] {name} was declared as {declared.shape}. Received: shape "
-                    f"{given.shape}" + (f", where {known} came before" if known else "")
+                    f"{list(given.shape)}" + (f", where {known} came before" if known else "")
                 )
 
 
