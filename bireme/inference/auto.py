@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Sequence
 from importlib import metadata
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ ROUNDS, PATIENCE_SECONDS = 8, 4.0  # the first of the two that is over ends a ra
 TIE = 1.06
 FAR_BEHIND = 1.5  # times the best, after two rounds: out of the race
 # How engines are compared; a choice that was made in another way counts no more.
-RULE = "best mean of a turn, more turns for ties, sized engines"
+RULE = "median of turns' means, more turns for ties, sized engines"
 logger = logging.getLogger("bireme.inference")
 
 
@@ -64,8 +65,9 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
 
 
 def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str, float]:
-    """The time of each engine in its best turn. They take turns, so that whatever else the machine
-    does meets all of them; one that is far behind is not asked again."""
+    """The time of each engine in its median turn: one lucky turn decides nothing. They take turns,
+    so that whatever else the machine does meets all; one that is far behind is not asked again."""
+    turns: dict[str, list[float]] = {name: [] for name in runners}
     times: dict[str, float] = {}
     start = time.perf_counter()
     for turn in range(3 * ROUNDS):
@@ -80,8 +82,8 @@ def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str,
         if turn and len(running) == 1:
             break
         for name in running:
-            found = _measure(runners[name], arrays)
-            times[name] = min(times.get(name, found), found)
+            turns[name].append(_measure(runners[name], arrays))
+            times[name] = median(turns[name])
     return times
 
 
