@@ -108,19 +108,23 @@ def test_slices_with_gaps_steps_and_positions():
     assert_same_step([x], step, "joined_slices")
 
 
-@pytest.fixture
-def interpreted(monkeypatch):
-    monkeypatch.setattr(nvidia, "available", lambda: True)
-    monkeypatch.setattr(nvidia, "interpreted", lambda: True)
-    monkeypatch.setattr(gpu_gate, "_LARGE", 1)
-    monkeypatch.setattr(gpu_gate, "_BLOCK", 8)
+def interpret_gates(patch):
+    patch.setattr(nvidia, "available", lambda: True)
+    patch.setattr(nvidia, "interpreted", lambda: True)
+    patch.setattr(gpu_gate, "_LARGE", 1)
+    patch.setattr(gpu_gate, "_BLOCK", 8)
 
 
-@pytest.mark.parametrize("form", ["silu first", "silu second", "swiglu", "silu used twice"])
-@pytest.mark.parametrize("shape", [(2, 4), (3, 1, 16)])
-def test_gate_gradients(interpreted, form, shape):
-    rng = np.random.default_rng(len(form))
-    x, y, pull = rng.standard_normal((3, *shape)) * 3
+@settings(max_examples=12, deadline=None)
+@given(
+    form=st.sampled_from(["silu first", "silu second", "swiglu", "silu used twice"]),
+    shape=st.lists(st.integers(1, 3), max_size=2),
+    blocks=st.integers(1, 3),
+    seed=st.integers(0, 100),
+)
+def test_gate_gradients(form, shape, blocks, seed):
+    rng = np.random.default_rng(seed)
+    x, y, pull = rng.standard_normal((3, *shape, 8 * blocks)) * 3
 
     def step(x, y):
         if form == "swiglu":
@@ -132,10 +136,13 @@ def test_gate_gradients(interpreted, form, shape):
                 out = out + gate
         return (out * paddle.to_tensor(pull).astype(x.dtype)).sum()
 
-    assert_same_step([x, y], step, "gate_gradients")
+    with pytest.MonkeyPatch.context() as patch:
+        interpret_gates(patch)
+        assert_same_step([x, y], step, "gate_gradients")
 
 
-def test_a_gate_of_a_size_that_no_block_fits_is_plain(interpreted):
+def test_a_gate_of_a_size_that_no_block_fits_is_plain(monkeypatch):
+    interpret_gates(monkeypatch)
     x = paddle.ones([3, 3])
     x.stop_gradient = False
     assert kernels.choose(F.silu(x)._node.call, "gpu") is None
