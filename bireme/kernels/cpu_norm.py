@@ -118,14 +118,8 @@ def _batch_norm(
     out = (x - mean.reshape(shape)) * scale.reshape(shape)
     if bias is not None:
         out = out + bias.reshape(shape)
-    if running_mean is None:
-        return out, mean, variance
-    keep = jnp.asarray(momentum).astype(running_mean.dtype)
-    return (
-        out,
-        running_mean * keep + mean * (1 - keep),
-        running_var * keep + variance * (1 - keep),
-    )
+    kept = norm.running_statistics(jnp, mean, variance, running_mean, running_var, momentum)
+    return out, *kept
 
 
 def _batch_norm_grad(way: _Way, call: Call, *arrays: Any) -> Any:

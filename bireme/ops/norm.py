@@ -162,11 +162,17 @@ def batch_normed(
     unit = (wide(xp, x) - mean) * _rsqrt(xp, variance + epsilon)
     out = _affine(xp, unit, wide(xp, weight), wide(xp, bias), axis).astype(x.dtype)
     mean, variance = xp.reshape(mean, (-1,)), xp.reshape(variance, (-1,))
+    return out, *running_statistics(xp, mean, variance, running_mean, running_var, momentum)
+
+
+def running_statistics(
+    xp: Any, mean: Any, variance: Any, running_mean: Any, running_var: Any, momentum: Any
+) -> tuple[Any, Any]:
+    """The running statistics after a batch with these; where none are kept, the batch's."""
     if running_mean is None:
-        return out, mean, variance
+        return mean, variance
     keep = xp.asarray(momentum).astype(running_mean.dtype)
     return (
-        out,
         running_mean * keep + mean.astype(running_mean.dtype) * (1 - keep),
         running_var * keep + variance.astype(running_var.dtype) * (1 - keep),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from bireme.amp.auto_cast import Autocast
@@ -36,21 +37,22 @@ def fp16_guard() -> Iterator[None]:
         trace.guarded.append(range(start, len(trace.code)))
 
 
-def cast_ops(
-    trace: ProgramTrace,
-    wanted: list[int],
-    setting: Autocast | None,
-    white_only: bool,
-    kept: frozenset[str],
-    guarded: bool,
-) -> None:
-    """Record what the results in these slots need once more, under `setting`.
+@dataclass(frozen=True)
+class Rules:
+    """Which ops change: those that `setting` names. With `white_only` the ops that are not white
+    stay in their types; so do those that read a variable in `kept`, and with `guarded` those
+    outside of `fp16_guard`."""
 
-    With `white_only` the ops that are not white stay in their types; so do those that read a
-    variable in `kept`, and with `guarded` those outside of `fp16_guard`.
-    """
+    setting: Autocast
+    white_only: bool
+    kept: frozenset[str]
+    guarded: bool
+
+
+def cast_ops(trace: ProgramTrace, wanted: list[int], rules: Rules) -> None:
+    """Record what the results in these slots need once more, by these rules."""
     holders = [h for h in holders_of(trace.values) if trace.slot_of(h._value) is not None]
-    caster = _Caster(trace, wanted, setting, white_only, kept, guarded)
+    caster = _Caster(trace, wanted, rules)
     with recording(trace):
         caster.run()
     for holder in holders:
@@ -61,18 +63,10 @@ def cast_ops(
 
 
 class _Caster:
-    def __init__(
-        self,
-        trace: ProgramTrace,
-        wanted: list[int],
-        setting: Autocast | None,
-        white_only: bool,
-        kept: frozenset[str],
-        guarded: bool,
-    ):
+    def __init__(self, trace: ProgramTrace, wanted: list[int], rules: Rules):
         self.graph: Graph = trace.graph(wanted)
-        self.setting, self.white_only, self.kept = setting, white_only, kept
-        self.inside = _guarded(self.graph, trace) if guarded else None
+        self.rules = rules
+        self.inside = _guarded(self.graph, trace) if rules.guarded else None
         self.env: dict[Any, Any] = {None: None}
         self.names: dict[int, str] = {}
         for var in trace.vars.values():
@@ -107,7 +101,7 @@ class _Caster:
         if self._may_change(node):
             try:
                 inputs = [tuple(g) if isinstance(g, list) else g for g in call.group(flat)]
-                call = call.op.resolve(inputs, call.attrs, self.setting)
+                call = call.op.resolve(inputs, call.attrs, self.rules.setting)
             except TypeMismatch:  # an op that takes no mix of types keeps its own
                 call = node.call
         if call is node.call:
@@ -123,12 +117,10 @@ class _Caster:
             return False
         if self.inside is not None and id(node) not in self.inside:
             return False
-        if any(self.names.get(a) in self.kept for a in node.args if isinstance(a, int)):
+        if any(self.names.get(a) in self.rules.kept for a in node.args if isinstance(a, int)):
             return False
-        setting = self.setting
-        if setting is None:
-            return False
-        return not self.white_only or setting.cast(call.op, dt.float32) is setting.dtype
+        setting = self.rules.setting
+        return not self.rules.white_only or setting.cast(call.op, dt.float32) is setting.dtype
 
 
 def _guarded(graph: Graph, trace: ProgramTrace) -> set[int]:

@@ -14,7 +14,7 @@ from bireme.nn import naming
 from bireme.nn.grouped import apply
 from bireme.ops.math import maximum
 from bireme.ops.search import where
-from bireme.static.amp.casting import cast_ops
+from bireme.static.amp.casting import Rules, cast_ops
 from bireme.static.amp.lists import AutoMixedPrecisionLists
 from bireme.static.program import Program
 from bireme.static.recorder import ProgramTrace
@@ -112,7 +112,7 @@ class OptimizerWithMixedPrecision:
             return
         slots = [s for r in results if (s := trace.slot_of(r._value)) is not None]
         only_white, kept = self._level == "OD", self._lists.black_varnames
-        cast_ops(trace, slots, self._setting, only_white, kept, self._guarded)
+        cast_ops(trace, slots, Rules(self._setting, only_white, kept, self._guarded))
 
     def apply_gradients(self, params_grads: list[tuple[Any, Tensor]]) -> list[Any]:
         """Update with gradients of the scaled loss, unless one of them is infinite."""
