@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
-from bench import peers, report
+from bench import cores, peers, report
 from bench.processes import Peer, PeerError
 from bench.workloads import DESCRIPTIONS
 
 # OpenMP threads spin for a while after their last region (libiomp5: 200 ms); a peer's turn
 # starts when its predecessor's threads are asleep.
 PAUSE_SECONDS = 0.3
+# For cores that are near each other: before a turn, and how many times the turns are taken.
+WAIT_SECONDS, PATIENCE = 10.0, 3
 # The first loss depends on the forward pass only; later ones on gradients, updates and on
 # rounding, which grows from step to step.
 FIRST_LOSS_TOLERANCE = 1e-4
@@ -56,14 +60,45 @@ def measure(
                 timings[name].problem = str(e)
                 print(f"  {workload} {name}: n/a, {e}", flush=True)
         compare_losses(timings, HALF_TOLERANCE if "BENCH_AUTOCAST" in environment else 0.0)
-        for _ in range(rounds):
-            for name, (peer, steps) in ready.items():
-                time.sleep(PAUSE_SECONDS)
-                try:
-                    timings[name].ms.append(peer.ask("turn", steps) * 1e3)
-                except PeerError as e:
-                    timings[name].problem = str(e)
+        turns = {n: partial(peer.ask, "turn", steps) for n, (peer, steps) in ready.items()}
+        take_turns(timings, turns, rounds)
     return timings
+
+
+def take_turns(
+    timings: dict[str, Timing], turns: dict[str, Callable[[], float]], rounds: int
+) -> None:
+    """`rounds` turns of every peer while the cores are near each other (see cores.py); a turn in
+    which they were not is taken again, as long as `PATIENCE` lasts, and then left out."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+
+    def good(name: str) -> list[float]:
+        return [ms for ms, trip in taken[name] if cores.is_near(trip)]
+
+    for _ in range(PATIENCE * rounds):
+        for name, turn in turns.items():
+            if len(good(name)) >= rounds or timings[name].problem:
+                continue
+            before = _nearest()
+            try:
+                ms = turn() * 1e3
+                taken[name].append((ms, max(before, cores.round_trip_ns())))
+            except PeerError as e:
+                timings[name].problem = str(e)
+    for name in turns:
+        timings[name].ms = good(name) or [ms for ms, _ in taken[name]]
+        if not good(name) and taken[name]:
+            print(f"  {name}: the cores were never near each other in its turns", flush=True)
+
+
+def _nearest() -> float:
+    """A round trip between the cores when they are near, or after having waited for that."""
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        time.sleep(PAUSE_SECONDS)
+        trip = cores.round_trip_ns()
+        if cores.is_near(trip) or time.monotonic() > end:
+            return trip
 
 
 def compare_losses(timings: dict[str, Timing], least: float = 0.0) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench import report
-from bench.eager import PAUSE_SECONDS, Timing
+from bench.eager import Timing, take_turns
 from bench.infer_models import MODELS
 from bench.infer_worker import OURS, PEERS
 from bench.processes import Peer, PeerError
@@ -40,7 +40,7 @@ def measure(
 
 
 def _measure(
-    model: str, batch: int, peers: dict[str, InferPeer], rounds: int, turn_seconds: float
+    model: str, batch: int, peers: dict[str, Peer], rounds: int, turn_seconds: float
 ) -> dict[str, Timing]:
     timings = {name: Timing() for name in peers}
     results: dict[str, list[np.ndarray]] = {}
@@ -59,13 +59,8 @@ def _measure(
         timings[name].problem = problem
         counts.pop(name, None)
         print(f"  {model} x{batch} {name}: {problem}", flush=True)
-    for _ in range(rounds):
-        for name, count in counts.items():
-            time.sleep(PAUSE_SECONDS)
-            try:
-                timings[name].ms.append(peers[name].ask("turn", batch, count) * 1e3)
-            except PeerError as e:
-                timings[name].problem = str(e)
+    turns = {n: partial(peers[n].ask, "turn", batch, count) for n, count in counts.items()}
+    take_turns(timings, turns, rounds)
     return timings
 
 

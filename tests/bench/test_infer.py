@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `bench` is run from the checkout, not installed
 
-from bench import infer, infer_models, to_static  # noqa: E402
+from bench import cores, eager, infer, infer_models, to_static  # noqa: E402
 from bench.eager import Timing  # noqa: E402
 from bench.workloads import MLP  # noqa: E402
 
@@ -85,3 +86,31 @@ def test_rows_of_an_earlier_run_are_kept() -> None:
     rows = infer.joined(before, now, peers)
     assert list(rows) == ["`resnet18`, 1", "`minilm`, 1", "`minilm`, 8"]
     assert rows["`resnet18`, 1"]["auto"].minimum == 5.0
+
+
+def test_turns_while_the_cores_were_far_apart_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far at first (310 ns), so that nobody can know better; then near, and far once more."""
+    trips = iter([310, 310, 310, 310, 50, 50, 50, 310] + [50] * 20)
+    asked: list[str] = []
+    monkeypatch.setattr(cores, "_shortest", [math.inf])
+    monkeypatch.setattr(cores, "_compiled", lambda: lambda: next(trips) * 1e-9)
+    monkeypatch.setattr(eager, "PAUSE_SECONDS", 0.0)
+
+    def turn(name: str, seconds: list[float]) -> float:
+        asked.append(name)
+        return seconds.pop(0)
+
+    timings = {"a": Timing(), "b": Timing()}
+    left = {"a": [9.0, 1.0, 2.0, 3.0], "b": [9.0, 9.0, 4.0, 5.0]}
+    turns = {n: partial(turn, n, seconds) for n, seconds in left.items()}
+    eager.take_turns(timings, turns, 2)
+    assert timings["a"].ms == [1000.0, 2000.0]
+    assert timings["b"].ms == [4000.0, 5000.0]
+    assert asked == ["a", "b", "a", "b", "a", "b", "b"]
+
+
+def test_the_way_between_cores_is_measured() -> None:
+    if cores._compiled() is None:
+        pytest.skip("needs a C compiler and two cores")
+    assert 0 < cores.round_trip_ns() < 1e9
+    assert cores.is_near(cores._shortest[0])
