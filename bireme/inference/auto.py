@@ -31,7 +31,7 @@ ROUNDS, PATIENCE_SECONDS = 8, 4.0  # the first of the two that is over ends a ra
 TIE = 1.06
 FAR_BEHIND = 1.5  # times the best, after two rounds: out of the race
 # How engines are compared; a choice that was made in another way counts no more.
-RULE = "median of turns' means, more turns for ties, sized engines"
+RULE = "median of turns' means against the round's best, more turns for ties, sized engines"
 logger = logging.getLogger("bireme.inference")
 
 
@@ -65,9 +65,9 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
 
 
 def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str, float]:
-    """The time of each engine in its median turn: one lucky turn decides nothing. They take turns,
-    so that whatever else the machine does meets all; one that is far behind is not asked again."""
-    turns: dict[str, list[float]] = {name: [] for name in runners}
+    """What a run takes in each engine. They take turns, so that whatever else the machine does
+    meets all; one that is far behind is not asked again."""
+    rounds: list[dict[str, float]] = []
     times: dict[str, float] = {}
     start = time.perf_counter()
     for turn in range(3 * ROUNDS):
@@ -81,10 +81,21 @@ def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str,
         running = [n for n in runners if turn < 2 or times[n] <= FAR_BEHIND * ahead[0]]
         if turn and len(running) == 1:
             break
-        for name in running:
-            turns[name].append(_measure(runners[name], arrays))
-            times[name] = median(turns[name])
+        rounds.append({name: _measure(runners[name], arrays) for name in running})
+        times = _compared(rounds)
     return times
+
+
+def _compared(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The time of each engine: that of the fastest in the median round, times by how much it was
+    behind the fastest of its round in its median round. One lucky turn decides nothing, nor does a
+    machine that is slower in some rounds than in others (a virtual one may be, for seconds)."""
+    best = [min(turns.values()) for turns in rounds]
+    usual = median(best)
+    return {
+        name: usual * median(t[name] / b for t, b in zip(rounds, best, strict=True) if name in t)
+        for name in rounds[0]
+    }
 
 
 def _measure(run: Runner, arrays: Sequence[np.ndarray]) -> float:

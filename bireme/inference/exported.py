@@ -111,7 +111,7 @@ class _Request:
         request = self._request
         arrays = [np.ascontiguousarray(a) for a in arrays]  # and alive until it is done
         for i, array in enumerate(arrays):
-            place = (array.ctypes.data, array.shape)
+            place = (array.ctypes.data, array.shape, array.dtype)
             if self._places[i] != place:
                 request.set_input_tensor(i, self._tensor(_there(array), shared_memory=True))
                 self._places[i] = place

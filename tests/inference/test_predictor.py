@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -303,6 +304,38 @@ def test_near_ties_take_more_turns(
     assert [asked.count(n) for n in "abc"] == turns
     assert min(times, key=lambda n: times[n]) == "a"
     assert auto._race(cast(Any, {"c": "c"}), []) == {"c": 9.0}  # alone
+
+
+def test_engines_are_compared_within_rounds() -> None:
+    """The machine is half as fast for a while, from the middle of the second round on."""
+    slow = {"a": 2.0, "b": 2.1}
+    rounds = [{"a": 1.0, "b": 1.05, "c": 3.0}, {"a": 2.0, "b": 1.05, "c": 3.0}, slow, slow, slow]
+    times = auto._compared(rounds)
+    assert times["a"] == pytest.approx(2.0)
+    assert times["b"] == pytest.approx(2.1)
+    assert times["c"] > 4
+
+
+def test_engines_that_lose_are_given_back(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their threads and weights would go on costing the one that runs."""
+    made: list[weakref.ref[Any]] = []
+
+    def create(*given: Any) -> Any:
+        engine = sized.create_engine(*given)
+        made.append(weakref.ref(engine))
+        return engine
+
+    monkeypatch.setattr(auto, "create_engine", create)
+    monkeypatch.setattr(auto, "_race", lambda runners, arrays: {n: len(n) for n in runners})
+    config = inference.Config(str(net))
+    config.set_engine("auto")
+    config.set_optim_cache_dir(str(tmp_path))
+    predictor = inference.create_predictor(config)
+    run_predictor(predictor, {"image": image(1, 3, 8, 8)})
+    assert [e.name for r in made if (e := r()) is not None] == [predictor.engine_name()]
+    assert len(made) > 1
 
 
 def test_an_engine_that_is_missing(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
