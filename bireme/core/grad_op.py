@@ -12,7 +12,8 @@ from typing import Any
 
 from bireme.core import jax_door
 from bireme.core.aval import Aval
-from bireme.core.op import Call, Op, lowering
+from bireme.core.lowering import in_type, lowering
+from bireme.core.op import Call, Op
 
 
 class GradOp(Op):
@@ -150,5 +151,5 @@ def _fit(xp: Any, grad: Any, to: Any) -> Any:
     if grad.dtype != to.dtype.numpy:
         if grad.dtype.kind == "c" and not to.dtype.is_complex:
             grad = xp.real(grad)
-        grad = grad.astype(to.dtype.numpy)
+        grad = in_type(xp, grad, to.dtype.numpy)
     return grad

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bireme.core.errors import InvalidArgument
-from bireme.core.op import Call, lowering
+from bireme.core.lowering import lowering
+from bireme.core.op import Call
 
 
 @dataclass(frozen=True)
@@ -99,31 +100,6 @@ def lowering_for(platform: str, inference: bool = False) -> Iterator[Counter[Cho
         yield chosen
     finally:
         lowering.choose, lowering.residuals = before
-
-
-def leave(call: Call, inputs: Sequence[Any], residual: Any) -> None:
-    """Keep what a forward kernel computed besides, for the gradient's kernel in this program."""
-    if lowering.residuals is not None:
-        # The inputs are kept as well: an identity is one only while its object lives.
-        lowering.residuals[call.id, *map(id, inputs)] = (residual, inputs)
-
-
-def left(call: Call, inputs: Sequence[Any]) -> Any:
-    """What `leave` was given for this forward call on these inputs, or None."""
-    found = (lowering.residuals or {}).get((call.id, *map(id, inputs)))
-    return None if found is None else found[0]
-
-
-def know(array: Any, what: Any) -> None:
-    """Remember what `array` is made of, for kernels further on in this program."""
-    if lowering.residuals is not None:
-        lowering.residuals["known", id(array)] = (what, array)
-
-
-def known_as(array: Any) -> Any:
-    """What `know` was last told of `array`, or None."""
-    found = (lowering.residuals or {}).get(("known", id(array)))
-    return None if found is None else found[0]
 
 
 def names() -> list[str]:

@@ -18,7 +18,6 @@ import inspect
 import itertools
 import numbers
 import re
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -37,6 +36,7 @@ from bireme.core.errors import (
     user_line,
 )
 from bireme.core.kinds import Takes, check_kinds
+from bireme.core.lowering import current, in_type, lowering
 from bireme.core.op_codegen import generate
 from bireme.core.trace import state
 
@@ -47,15 +47,6 @@ TENSOR_TYPES: set[type] = set()  # Tensor and its subclasses, filled by tensor.p
 InputType = Aval | NumberType | None
 
 
-class _Lowering(threading.local):
-    """While a program is lowered: what picks a fast kernel for a Call (see kernels.py)."""
-
-    choose: Callable[[Call], Callable[..., Any] | None] | None = None
-    # What a forward kernel leaves for its gradient's within one program, by the inputs' identity.
-    residuals: dict[Any, Any] | None = None
-
-
-lowering = _Lowering()
 _next_id = itertools.count()
 _RESERVED = {"out", "types", "needs"}  # what a gradient rule may ask for besides inputs
 
@@ -122,13 +113,14 @@ class Call:
     def cast(self, xp: Any, arrays: Sequence[Any]) -> list[Any]:
         """The inputs in the types that the op computes in."""
         return [
-            a if c is None or a is None else xp.asarray(a).astype(c.numpy)
+            a if c is None or a is None else in_type(xp, a, c.numpy)
             for a, c in zip(arrays, self.casts, strict=True)
         ]
 
     def run(self, xp: Any, arrays: Sequence[Any]) -> Any:
         """Evaluate on NumPy arrays or JAX tracers; numbers arrive as 0-d arrays."""
         if lowering.choose is not None and xp is not np:
+            arrays = [current(a) for a in arrays]
             kernel = lowering.choose(self)
             if kernel is not None:
                 return kernel(self, *self.cast(xp, arrays))

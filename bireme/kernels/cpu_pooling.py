@@ -9,7 +9,8 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel, leave, left
+from bireme.core.kernels import kernel
+from bireme.core.lowering import leave, left
 from bireme.core.op import Call
 from bireme.kernels import native
 from bireme.ops import pooling

@@ -10,7 +10,8 @@ from typing import Any
 
 from bireme.core import jax_door
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel, leave, left
+from bireme.core.kernels import kernel
+from bireme.core.lowering import leave, left
 from bireme.core.op import Call
 from bireme.ops import norm
 from bireme.ops.nn_support import wide

@@ -11,7 +11,8 @@ from typing import Any
 
 from bireme.core import jax_door
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel, know, known_as
+from bireme.core.kernels import kernel
+from bireme.core.lowering import know, known_as
 from bireme.core.op import Call
 from bireme.kernels import nvidia
 

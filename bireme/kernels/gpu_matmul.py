@@ -14,7 +14,8 @@ from typing import Any
 from bireme.core import dtype as dt
 from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.kernels import kernel, know, known_as
+from bireme.core.kernels import kernel
+from bireme.core.lowering import know, known_as
 from bireme.core.op import Call
 from bireme.ops import loss_class
 from bireme.ops.nn_support import wide
