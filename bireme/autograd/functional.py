@@ -99,4 +99,14 @@ def grad(
             f"[grad] outputs do not depend on inputs[{missing}]. Pass allow_unused=True to get "
             "None for it"
         )
-    return found
+    return [_differentiable(g) for g in found] if create_graph else found
+
+
+def _differentiable(g: Tensor | None) -> Tensor | None:
+    """Also where it is a constant (of a linear function): what is computed from it then needs a
+    gradient, whatever function was differentiated."""
+    if g is None or not g.stop_gradient:
+        return g
+    own = g.detach()  # it may be the caller's own `grad_outputs`
+    own.stop_gradient = False
+    return own

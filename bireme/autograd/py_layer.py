@@ -20,6 +20,7 @@ class PyLayerContext:
         self.not_inplace_tensors: tuple[Any, ...] = ()
         self._non_differentiable: set[int] = set()
         self._materialize = True
+        self._same_dtype = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for `backward`; read them there with `saved_tensor()`."""
@@ -47,16 +48,28 @@ class PyLayerContext:
         """False: gradients of unused results arrive as None instead of zeros."""
         self._materialize = value
 
+    def set_grad_in_dtype_consistent(self, flag: bool) -> None:
+        """False: gradients arrive in the dtype that a PyLayer behind gave them, not in that of
+        the results of `forward`."""
+        self._same_dtype = flag
+
 
 class _UserNode:
     """An autograd node whose rule is the user's `backward`."""
 
-    __slots__ = ("context", "edges", "hooks", "layer", "outputs", "own", "saved")
+    __slots__ = ("context", "edges", "hooks", "layer", "outputs", "own", "saved", "types")
 
-    def __init__(self, layer: type[PyLayer], context: PyLayerContext, edges: tuple[Any, ...]):
+    def __init__(
+        self,
+        layer: type[PyLayer],
+        context: PyLayerContext,
+        edges: tuple[Any, ...],
+        types: tuple[Any, ...],
+    ):
         self.layer = layer
         self.context = context
         self.edges = edges
+        self.types = types
         self.outputs: list[Any] = []
         self.hooks: dict[int, list[Any]] | None = None
         self.saved: Any = ()
@@ -87,6 +100,8 @@ class _UserNode:
             grads = [
                 _zeros(a) if g is None else g for g, a in zip(grads, self.outputs, strict=True)
             ]
+        if self.context._same_dtype:
+            grads = [_cast(g, a) for g, a in zip(grads, self.outputs, strict=True)]
         given = self.layer.backward(self.context, *grads)
         result = list(given) if isinstance(given, list | tuple) else [given]
         if len(result) != len(self.edges):
@@ -100,7 +115,21 @@ class _UserNode:
                     f"[{self.name}.backward] must return Tensors or None. Received: "
                     f"{type(r).__name__}"
                 )
-        return [r if e is not None else None for r, e in zip(result, self.edges, strict=True)]
+        return [
+            # Another PyLayer casts what it gets itself, or says that it must not be cast.
+            None if e is None else r if _is_user(e) else _cast(r, a)
+            for r, e, a in zip(result, self.edges, self.types, strict=True)
+        ]
+
+
+def _is_user(edge: Any) -> bool:
+    return isinstance(edge, engine.Output) and isinstance(edge.node, _UserNode)
+
+
+def _cast(grad: Tensor | None, aval: Any) -> Tensor | None:
+    if grad is None or grad._value.aval.dtype is aval.dtype:
+        return grad
+    return grad.astype(aval.dtype)
 
 
 def _zeros(aval: Any) -> Tensor:
@@ -131,6 +160,7 @@ class PyLayer:
         inputs = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         tape = state.trace.tape
         edges = tuple(t._node if tape else None for t in inputs)
+        types = tuple(t._value.aval for t in inputs)
         state.trace.tape = False
         try:
             results = cls.forward(context, *args, **kwargs)
@@ -140,7 +170,7 @@ class PyLayer:
             return results
         many = isinstance(results, list | tuple)
         outs = list(results) if many else [results]
-        node = _UserNode(cls, context, edges)
+        node = _UserNode(cls, context, edges, types)
         state.trace.own_rule(f"the PyLayer {cls.__name__}")
         made: list[Any] = []
         for out in outs:

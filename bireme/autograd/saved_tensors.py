@@ -37,10 +37,12 @@ class Packed:
 
     __slots__ = ("aval", "content", "unpack")
 
-    def __init__(self, value: Value, hooks: saved_tensors_hooks):
+    def __init__(self, value: Value, stop_gradient: bool, hooks: saved_tensors_hooks):
         self.aval = value.aval
         self.unpack = hooks.unpack_hook
-        self.content = _off_the_tape(hooks.pack_hook, Tensor(value, None))
+        shown = Tensor(value, None)
+        shown.stop_gradient = stop_gradient
+        self.content = _off_the_tape(hooks.pack_hook, shown)
 
     def open(self) -> Tensor:
         """The tensor again."""
@@ -87,7 +89,13 @@ class _PackedNode(Node):
 def _packing_init(self: Node, call: Any, edges: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
     hooks = _active.hooks
     if hooks and any(s.__class__ is Value for s in saved):
-        saved = tuple([Packed(s, hooks[-1]) if s.__class__ is Value else s for s in saved])
+        saved = tuple(
+            [
+                # An input (at >= 0) wants a gradient if something leads to it; a result does.
+                Packed(s, at >= 0 and edges[at] is None, hooks[-1]) if s.__class__ is Value else s
+                for s, at in zip(saved, call.saved_at, strict=True)
+            ]
+        )
         self.__class__ = _PackedNode
     _plain_init(self, call, edges, saved)
 
@@ -122,4 +130,6 @@ class saved_tensors_hooks:  # noqa: N801 (Paddle's name)
 
 def pack(tensor: Tensor) -> Any:
     """A tensor that a PyLayer keeps, packed if hooks are open."""
-    return Packed(tensor._value, _active.hooks[-1]) if _active.hooks else tensor
+    if not _active.hooks:
+        return tensor
+    return Packed(tensor._value, tensor.stop_gradient, _active.hooks[-1])

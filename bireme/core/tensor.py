@@ -81,6 +81,7 @@ class Tensor:
     _version: int = 0
     _name: str | None = None
     persistable: bool = False
+    is_parameter: bool = False
     _retains_grad: bool = False
     __array_priority__ = 100
 
@@ -487,6 +488,7 @@ class Parameter(Tensor):
     """A tensor that a Layer owns and an optimizer updates."""
 
     persistable = True
+    is_parameter = True
     optimize_attr: dict[str, float]
     regularizer: Any = None
     need_clip: bool = True

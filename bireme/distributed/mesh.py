@@ -94,6 +94,18 @@ class ProcessMesh:
             return ProcessMesh(moved[index : index + 1], [dim_name])
         return ProcessMesh(moved[index], rest)
 
+    def get_submesh_with_dim(self, dim_name: str) -> ProcessMesh | None:
+        """The line along a dimension that this process's first device lies on; None if the mesh
+        does not have that device."""
+        jax = jax_door.jax()
+        here = jax.devices().index(jax.local_devices()[0])
+        found = np.argwhere(self._mesh == here)
+        axis = self._axis(dim_name)
+        if not len(found):
+            return None
+        line = tuple(slice(None) if i == axis else int(at) for i, at in enumerate(found[0]))
+        return ProcessMesh(self._mesh[line], [dim_name])
+
     def get_rank_by_dim_and_process_id(self, dim: int | str, process_id: int) -> int:
         """The position of a device along a dimension; -1 if it is not in the mesh."""
         found = np.argwhere(self._mesh == process_id)

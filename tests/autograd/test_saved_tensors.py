@@ -98,6 +98,21 @@ def test_unpack_must_give_the_tensor_back(bad: Any, error: type[Exception]) -> N
         y.backward()
 
 
+def test_packed_tensors_say_whether_they_want_a_gradient() -> None:
+    seen: list[bool] = []
+
+    def pack(x: Any) -> Any:
+        seen.append(x.stop_gradient)
+        return x.numpy()
+
+    x = paddle.to_tensor([1.0, 2.0], stop_gradient=False)
+    with saved_tensors_hooks(pack, paddle.to_tensor):
+        loss = (paddle.exp(x) * paddle.to_tensor([3.0, 4.0])).sum()
+    assert seen == [False, True]  # a result, and an input that is a constant
+    loss.backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.exp([1, 2]) * [3, 4], rtol=1e-6)
+
+
 def test_what_a_py_layer_saves() -> None:
     class Product(paddle.autograd.PyLayer):
         @staticmethod

@@ -167,6 +167,51 @@ def test_py_layer_with_a_wrong_number_of_gradients_says_so():
         Wrong.apply(x, x).backward()
 
 
+@pytest.mark.parametrize(("consistent", "seen"), [(True, paddle.float32), (False, paddle.float16)])
+def test_py_layers_get_gradients_in_the_dtype_of_their_results(consistent, seen):
+    arrived = []
+
+    class Front(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_grad_in_dtype_consistent(consistent)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            arrived.append(grad.dtype)
+            return grad * 2
+
+    class Half(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return (grad * 2).astype("float16")
+
+    x = paddle.to_tensor([1.0], stop_gradient=False)
+    Half.apply(Front.apply(x)).backward()
+    assert arrived == [seen]
+    assert x.grad.dtype == paddle.float32
+    assert x.grad.item() == 4
+    x.clear_grad()
+    Half.apply(x).backward()
+    assert x.grad.dtype == paddle.float32
+
+
+def test_a_gradient_with_a_graph_needs_a_gradient_even_if_it_is_constant():
+    x = paddle.to_tensor([1.0, 2.0], stop_gradient=False)
+    given = paddle.to_tensor([3.0, 4.0])
+    (first,) = paddle.grad(x * 2, x, given, create_graph=True)
+    assert not first.stop_gradient
+    assert paddle.grad(first.sum(), x, allow_unused=True) == [None]
+    (same,) = paddle.grad(x, x, given, create_graph=True)
+    assert not same.stop_gradient
+    assert given.stop_gradient  # the caller's own tensor
+
+
 def test_hooks_change_gradients_and_can_be_removed():
     x = paddle.to_tensor([1.0], stop_gradient=False)
     handle = x.register_hook(lambda g: g * 10)

@@ -37,6 +37,9 @@ def test_mesh() -> None:
     assert mesh != dist.ProcessMesh([[0, 1], [2, 3]])
     assert mesh.get_mesh_with_dim("y").process_ids == [0, 2, 1, 3]
     assert mesh.get_mesh_with_dim("x", 1).process_ids == [2, 3]
+    assert mesh.get_submesh_with_dim("y") == dist.ProcessMesh([0, 1], ["y"])  # around device 0
+    assert mesh.get_submesh_with_dim("x") == dist.ProcessMesh([0, 2], ["x"])
+    assert dist.ProcessMesh([[1], [2]], ["x", "y"]).get_submesh_with_dim("x") is None
     assert mesh[0].process_ids == [0, 1]
     assert mesh[:, 1].dim_names == ["x"]
     assert mesh.get_dim_size("x") == 2

@@ -57,6 +57,7 @@ def test_variables_have_names_types_and_kinds(programs: Any) -> None:
     names = [p.name for p in main.all_parameters()]
     assert [n.split(".")[1] for n in names] == ["w_0", "b_0"]
     assert all(p.persistable and not p.stop_gradient for p in main.all_parameters())
+    assert [v.is_parameter for v in main.list_vars()] == [False, True, True]
     assert [v.name for v in main.list_vars()] == ["x", *names]
     block = main.global_block()
     assert block.has_var("x")

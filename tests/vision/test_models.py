@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import bireme
 from bireme.core.errors import BiremeError
 from bireme.vision import models
+from bireme.vision.models import vgg
 
 # One of each family in the plain suite; every name that is public in the slow one.
 SMALL = [
@@ -244,6 +246,16 @@ def test_training_reaches_every_parameter(monkeypatch):
     model(x).sum().backward()
     missing = [n for n, p in model.named_parameters() if p.trainable and p.grad is None]
     assert not missing
+
+
+def test_layers_of_a_vgg_of_ones_own(paddle):
+    real = importlib.import_module("paddle.vision.models.vgg")
+    for batch_norm in (False, True):
+        ours = vgg.make_layers([4, "M", 8, 8, "M"], batch_norm)
+        theirs = real.make_layers([4, "M", 8, 8, "M"], batch_norm)
+        assert [type(x).__name__ for x in ours] == [type(x).__name__ for x in theirs]
+        shapes = [(k, list(v.shape)) for k, v in ours.state_dict().items()]
+        assert shapes == [(k, list(v.shape)) for k, v in theirs.state_dict().items()]
 
 
 def test_pretrained(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import bireme
 from bireme.core.errors import BiremeError
 from bireme.vision import transforms as T
+from bireme.vision.transforms import functional as F
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (12, 15, 3)).astype("uint8")
@@ -220,7 +221,11 @@ def test_keys_choose_the_fields_and_images_share_the_draw():
 def test_a_transform_of_ones_own_gets_all_fields_and_changes_boxes():
     class Mirror(T.BaseTransform):
         def _get_params(self, inputs):
-            return inputs[self.keys.index("image")].shape[1]
+            image = inputs[self.keys.index("image")]
+            assert F._is_numpy_image(image)
+            assert not F._is_pil_image(image)
+            assert not F._is_tensor_image(image)
+            return image.shape[1]
 
         def _apply_image(self, image):
             return image[:, ::-1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import bireme
 from bireme import nn
@@ -41,18 +42,27 @@ class VGG(nn.Layer):
         return self.classifier(bireme.flatten(x, 1)) if self.num_classes > 0 else x
 
 
-def _features(depth: int, batch_norm: bool) -> nn.Sequential:
+def make_layers(cfg: Sequence[int | Literal["M"]], batch_norm: bool = False) -> nn.Sequential:
+    """Features for a `VGG`: a width is a convolution of images with ReLU, "M" a pooling layer."""
     layers: list[nn.Layer] = []
     channels = 3
-    for count, width in zip(_STAGES[depth], _WIDTHS, strict=True):
-        for _ in range(count):
-            layers.append(nn.Conv2D(channels, width, kernel_size=3, padding=1))
-            if batch_norm:
-                layers.append(nn.BatchNorm2D(width))
-            layers.append(nn.ReLU())
-            channels = width
-        layers.append(nn.MaxPool2D(kernel_size=2, stride=2))
+    for width in cfg:
+        if width == "M":
+            layers.append(nn.MaxPool2D(kernel_size=2, stride=2))
+            continue
+        layers.append(nn.Conv2D(channels, width, kernel_size=3, padding=1))
+        if batch_norm:
+            layers.append(nn.BatchNorm2D(width))
+        layers.append(nn.ReLU())
+        channels = width
     return nn.Sequential(*layers)
+
+
+def _features(depth: int, batch_norm: bool) -> nn.Sequential:
+    cfg: list[int | Literal["M"]] = []
+    for count, width in zip(_STAGES[depth], _WIDTHS, strict=True):
+        cfg += [*[width] * count, "M"]
+    return make_layers(cfg, batch_norm)
 
 
 def vgg11(pretrained: Any = False, batch_norm: bool = False, **kwargs: Any) -> VGG:

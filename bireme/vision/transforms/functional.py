@@ -26,6 +26,18 @@ def is_pil(img: Any) -> bool:
     return module is not None and isinstance(img, module.Image)
 
 
+# Paddle's names, which transforms of users ask for an image's kind with.
+_is_pil_image = is_pil
+
+
+def _is_numpy_image(img: Any) -> bool:
+    return isinstance(img, np.ndarray) and img.ndim in (2, 3)
+
+
+def _is_tensor_image(img: Any) -> bool:
+    return isinstance(img, Tensor)
+
+
 def _kind(owner: str, img: Any) -> Any:
     """The module that works on images like this one."""
     if isinstance(img, Tensor):
