@@ -216,6 +216,8 @@ def check_layer_numerics(func: Callable[..., Any]) -> Callable[..., Any]:
             raise LayerWithoutTensor(
                 f"[check_layer_numerics] {type(self).__name__}'s first input must be a Tensor"
             )
+        if args[0].dtype.differentiable:
+            args[0].stop_gradient = False  # its gradient tells where the layer's backward pass ends
         before = config.check_nan_inf
         _switch(True, None)
         try:

@@ -46,8 +46,6 @@ def set_printoptions(
 
 def format_tensor(tensor: Any) -> str:
     array = np.asarray(tensor._array())
-    if array.dtype.kind == "V" or ("float" in array.dtype.name and array.itemsize <= 2):
-        array = array.astype(np.float32)  # NumPy formats its own types only
     return (
         f"Tensor(shape={list(tensor.shape)}, dtype={tensor.dtype.name}, place={tensor.place}, "
         f"stop_gradient={tensor.stop_gradient},\n       {format_array(array, 7)})"
@@ -56,6 +54,8 @@ def format_tensor(tensor: Any) -> str:
 
 def format_array(array: np.ndarray, indent: int) -> str:
     """The elements in brackets; lines after the first begin `indent` characters in."""
+    if array.dtype.kind == "V" or ("float" in array.dtype.name and array.itemsize <= 2):
+        array = array.astype(np.float32)  # NumPy formats its own types only
     cut = array.size > options["threshold"]
     shown = _edges(array)  # as in Paddle, these alone decide the width
     texts = [_item(v) for v in shown.reshape(-1)]

@@ -10,7 +10,6 @@ from bireme.core import random as _random
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import CPUPlace, Place, as_place
 from bireme.core.random import RngState, get_rng_state
-from bireme.core.random import seed as manual_seed
 from bireme.core.tensor import Tensor
 from bireme.device import cuda, custom_device
 from bireme.device.memory import (
@@ -58,6 +57,11 @@ def set_rng_state(new_state: RngState | list[RngState], device: Any = None) -> N
     """Continue from a state that `get_rng_state` returned. One generator serves all devices."""
     single = isinstance(new_state, RngState)
     _random.set_rng_state([new_state] if single else list(new_state))
+
+
+def manual_seed(seed: int) -> None:
+    """Start all random operations over from `seed`, as `paddle.seed` does."""
+    _random.seed(int(seed))
 
 
 def set_device(device: str | Place) -> Place:

@@ -30,10 +30,10 @@ def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor with the contents of `obj`; copy=True never returns `obj` itself."""
-    if copy:
+    """A new tensor with the contents of `obj`; with copy=False a tensor comes back as it is."""
+    if copy is not False:
         return to_tensor(obj, dtype, device, not requires_grad)
-    if copy is False and not isinstance(obj, Tensor):
+    if not isinstance(obj, Tensor):
         raise InvalidArgument(
             f"[asarray] only a Tensor can be taken without a copy. Received: {type(obj).__name__}"
         )

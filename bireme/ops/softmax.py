@@ -53,6 +53,7 @@ def _softmax_vjp(xp: Any, grad: Any, out: Any, axis: int) -> tuple[Any]:
 @op(
     name="softmax",
     inputs=("x",),
+    promote="binary",  # a Python number has the default dtype
     vjp=_softmax_vjp,
     infer=_cast_infer,
     check=_axis_check,
@@ -83,6 +84,7 @@ def _log_softmax_vjp(xp: Any, grad: Any, out: Any, axis: int) -> tuple[Any]:
 @op(
     name="log_softmax",
     inputs=("x",),
+    promote="binary",  # a Python number has the default dtype
     vjp=_log_softmax_vjp,
     infer=_cast_infer,
     check=_axis_check,

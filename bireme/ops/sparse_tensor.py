@@ -15,6 +15,7 @@ import numpy as np
 
 from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.printing import format_array
 from bireme.core.tensor import Size, Tensor, constant
 from bireme.ops.indexing import index_select
 from bireme.ops.manipulation import reshape
@@ -178,9 +179,9 @@ class SparseTensor(Tensor):
             f"stop_gradient={self.stop_gradient}"
         ]
         for name, part in self._parts().items():
-            body = np.array2string(part.numpy(), separator=", ", prefix=" " * (9 + len(name)))
+            body = format_array(np.asarray(part._array()), 8 + len(name))
             lines.append(f"       {name}={body}")
-        return ",\n".join(lines) + ")"
+        return ", \n".join(lines) + ")"
 
     __str__ = __repr__
 

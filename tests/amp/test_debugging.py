@@ -152,6 +152,12 @@ def test_layers():
     with pytest.raises(BiremeError, match="NaN or infinity"):
         total.backward()
     debugging.disable_tensor_checker()
+    data = bireme.to_tensor([1.0, 2.0])  # needs no gradient, but the layer before the loss does
+    total = Bad("backward")(data).sum()
+    assert not data.stop_gradient
+    with pytest.raises(BiremeError, match="NaN or infinity"):
+        total.backward()
+    debugging.disable_tensor_checker()
     with pytest.raises(RuntimeError, match="must be a Tensor"):
         Bad("forward")(3)
 

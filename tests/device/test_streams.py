@@ -103,6 +103,13 @@ def test_rng_state_of_a_device():
     assert device.FloatTensor([1, 2]).dtype is bireme.float32
 
 
+def test_a_seed_by_the_name_of_the_device_module():
+    assert device.manual_seed(11) is None
+    first = bireme.rand([4]).numpy()
+    bireme.seed(11)
+    np.testing.assert_array_equal(bireme.rand([4]).numpy(), first)
+
+
 def test_device_as_a_context():
     for where in ("cpu", CPUPlace(), None, -1):
         with device.device(where):

@@ -210,6 +210,8 @@ def test_a_number_is_taken_as_a_tensor_of_it() -> None:
             got, want = function(number), function(bireme.to_tensor(number))
             assert got.dtype == want.dtype
             assert got.item() == want.item()
+    for function in (bireme.nn.functional.softmax, bireme.nn.functional.log_softmax):
+        assert function(1.5).dtype == bireme.float32
     assert bireme.add(1, 2).dtype == bireme.int64
     assert bireme.divide(1, 2).item() == 0.5
     assert bireme.full([1], 0.1, "float64").item() == 0.1

@@ -8,6 +8,16 @@ from tests.parity.table import B, I, T, V, case, case_fn, layer, layer_fn, metho
 
 # --- functions ----------------------------------------------------------------------------------
 
+
+def _changed_after_asarray(p: Any) -> Any:
+    x = p.ones([2])
+    x.stop_gradient = False
+    y = p.asarray(x)
+    y[0] = 5.0
+    return x.detach(), y, y.stop_gradient
+
+
+case_fn("asarray-of a tensor", _changed_after_asarray)
 case_fn("cumsum_-flat", lambda p, x: p.cumsum_(x + 0), T(2, 3))
 case_fn("cumsum_-axis", lambda p, x: p.cumsum_(x + 0, axis=1), T(2, 3))
 case_fn("cumprod_-flat", lambda p, x: p.cumprod_(x + 0), T(2, 3), _finite_difference=False)

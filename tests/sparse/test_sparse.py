@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bireme
 import bireme as paddle
 from bireme import sparse
 from bireme.core.errors import BiremeError, TypeMismatch
@@ -234,6 +235,17 @@ def test_operators_printing_and_copies() -> None:
     for again in (copy.deepcopy(x), pickle.loads(pickle.dumps(x)), x.clone(), x.detach()):
         np.testing.assert_array_equal(again.to_dense().numpy(), x.to_dense().numpy())
     assert x.astype("float64").dtype == paddle.float64
+
+
+def test_printing_is_the_wheels(paddle: Any) -> None:
+    dense = np.array([[np.nan, 0, 1.25], [0, 0, np.inf], [3, -1000.5, 0]], np.float32)
+    for make in (
+        lambda p: p.to_tensor(dense).to_sparse_coo(2),
+        lambda p: p.to_tensor(dense).to_sparse_coo(1),
+        lambda p: p.to_tensor(dense).to_sparse_csr(),
+        lambda p: p.to_tensor(np.eye(40) * 0.3).to_sparse_coo(2),
+    ):
+        assert str(make(bireme)) == str(make(paddle))
 
 
 def test_pca_lowrank_finds_the_leading_components() -> None:
