@@ -16,6 +16,7 @@ from bireme import audio as audio
 from bireme import autograd as autograd
 from bireme import base as base
 from bireme import callbacks as callbacks
+from bireme import cuda as cuda
 from bireme import device as device
 from bireme import distributed as distributed
 from bireme import distribution as distribution

@@ -35,7 +35,13 @@ def pull_back(ys: Any, xs: list[Tensor], v: Any = None) -> list[Tensor]:
         found = grad(
             [outputs[i] for i in linked], xs, weights, create_graph=True, allow_unused=True
         )
-    return [zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True)]
+    return [_zeros(x) if g is None else g for g, x in zip(found, xs, strict=True)]
+
+
+def _zeros(x: Tensor) -> Tensor:
+    made = zeros_like(x)
+    made.stop_gradient = x.stop_gradient
+    return made
 
 
 class Rows:

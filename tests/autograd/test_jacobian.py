@@ -124,6 +124,14 @@ def test_a_hessian_in_blocks() -> None:
     np.testing.assert_allclose(blocks[1][1][:].numpy(), np.zeros((3, 3)))
 
 
+def test_second_derivatives_that_are_zero_need_a_gradient_too() -> None:
+    x, y = (bireme.to_tensor([1.0, 2.0], stop_gradient=False) for _ in range(2))
+    for row in bireme.autograd.hessian(x.sum() + y.sum(), (x, y)):
+        for block in row:
+            np.testing.assert_array_equal(block[:].numpy(), np.zeros((2, 2)))
+            assert not block[:].stop_gradient
+
+
 def test_a_jacobian_can_be_differentiated() -> None:
     x = leaf(bireme, VECTOR)
     found = bireme.autograd.jacobian(x**3, x)

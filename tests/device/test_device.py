@@ -56,6 +56,24 @@ def test_memory_figures_need_an_accelerator():
     device.empty_cache()
 
 
+def test_names_of_programs_for_pytorch():
+    cuda = bireme.cuda
+    count = bireme.device.device_count()
+    assert cuda.is_available() == cuda.is_initialized() == (count > 0)
+    assert cuda.device_count() == count
+    assert cuda.current_device() == 0
+    cuda.manual_seed_all(5)
+    first = bireme.rand([3]).tolist()
+    cuda.manual_seed(5)
+    assert bireme.rand([3]).tolist() == first
+    with cuda.stream(cuda.current_stream()):
+        assert cuda.FloatTensor([1, 2]).dtype is bireme.float32
+    cuda.set_device("cpu")
+    for call in (lambda: cuda.set_device(0), cuda.mem_get_info):
+        with pytest.raises(ValueError, match="accelerator"):
+            call()
+
+
 def test_properties():
     assert device.get_device_properties().name == device.get_device_name()
     with pytest.raises(ValueError, match="only GPUs"):
