@@ -148,6 +148,16 @@ def offset(tensor: Tensor) -> int:
     return at
 
 
+def share_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether one is a view of the other, or both of a third."""
+    return _root(a) is _root(b)
+
+
+def _root(tensor: Tensor) -> Tensor:
+    root = None if tensor._view is None else tensor._view[0]()
+    return tensor if root is None else root
+
+
 @lru_cache(maxsize=4096)
 def _reshapes(origin: Aval, chain: Chain, shape: tuple[Any, ...]) -> bool:
     if not origin.is_static or not all(type(d) is int for d in shape):

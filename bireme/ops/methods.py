@@ -279,6 +279,11 @@ def contiguous(self: Tensor) -> Tensor:
     return self if is_contiguous(self) else assign_value(self)
 
 
+def _is_shared_buffer_with(self: Tensor, other: Tensor) -> bool:
+    """Whether both see each other's writes, as views of one tensor."""
+    return views.share_memory(self, other)
+
+
 def get_device(self: Tensor) -> int:
     """The number of the GPU that holds this tensor, -1 for the CPU."""
     place = self.place
@@ -315,8 +320,8 @@ def get_selected_rows(self: Tensor) -> None:
 
 
 HANDLE_METHODS = (
-    apply, astype, contiguous, cpu, cuda, data_ptr, get_device, get_strides, is_contiguous,
-    is_same_shape, new_full, pin_memory, stride, to, type_as, joining.split_with_sizes,
+    _is_shared_buffer_with, apply, astype, contiguous, cpu, cuda, data_ptr, get_device,
+    get_strides, is_contiguous, is_same_shape, new_full, pin_memory, stride, to, type_as, joining.split_with_sizes,
     manipulation.repeat, rearrange.fill_diagonal_, rearrange.fill_diagonal_tensor,
     inplace.make_inplace(rearrange.fill_diagonal_tensor), inplace.reconstruct_from_,
     get_selected_rows, *sparse_tensor.METHODS,

@@ -267,7 +267,7 @@ def _put_basic(x: Tensor, value: Tensor, spec: Spec, starts: Any = ()) -> Tensor
 
 def _layout(array: np.ndarray, spec: Spec, starts: Any = ()) -> np.ndarray:
     numbers = [np.asarray(0 if isinstance(s, Tensor) else s) for s in starts]
-    return array[numpy_index(spec, numbers, array.shape)]
+    return array[*numpy_index(spec, numbers, array.shape), ...]  # "...": a single element too
 
 
 GETITEM = Step(_take_basic, _put_basic, _layout)

@@ -483,6 +483,16 @@ def test_strides(paddle: Any) -> None:
         assert got.is_contiguous() == want.is_contiguous()
 
 
+def test_offsets_and_shared_memory(paddle: Any) -> None:
+    def told(p: Any) -> list[Any]:
+        x = p.to_tensor([[1.0, 2.0], [3.0, 4.0]])
+        views = [x, x[1], x[1, 1], x[:, 1], x[1:].reshape([2]), x.detach()]
+        shared = [a._is_shared_buffer_with(b) for a in views for b in (*views, x + 1)]
+        return [[v.offset for v in views], shared]
+
+    assert told(bireme) == told(paddle)
+
+
 def test_chains_reach_the_root_and_back() -> None:
     x = bireme.zeros([2, 3, 4])
     deep = x[1].transpose([1, 0])[2:].reshape([2, 3])[:, 1]
