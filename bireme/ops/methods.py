@@ -321,8 +321,9 @@ def get_selected_rows(self: Tensor) -> None:
 
 HANDLE_METHODS = (
     _is_shared_buffer_with, apply, astype, contiguous, cpu, cuda, data_ptr, get_device,
-    get_strides, is_contiguous, is_same_shape, new_full, pin_memory, stride, to, type_as, joining.split_with_sizes,
-    manipulation.repeat, rearrange.fill_diagonal_, rearrange.fill_diagonal_tensor,
+    get_strides, is_contiguous, is_same_shape, new_full, pin_memory, stride, to, type_as,
+    joining.split_with_sizes, manipulation.repeat, rearrange.fill_diagonal_,
+    rearrange.fill_diagonal_tensor,
     inplace.make_inplace(rearrange.fill_diagonal_tensor), inplace.reconstruct_from_,
     get_selected_rows, *sparse_tensor.METHODS,
 )  # fmt: skip

@@ -31,7 +31,6 @@ class Case:
     # How far the engines may be apart in float64. Paddle keeps an epsilon or a slope as a float32.
     formula: float = 2e-5
     rounding: float = 1e-6  # allowed beside Paddle's own distance in float32
-    corners: int = 2  # of the five trials, how many may meet a corner of a ReLU: see run.py
 
 
 CASES: dict[str, Case] = {}

@@ -110,4 +110,4 @@ def test_client_model(
     # What is computed wrongly is off in every trial, a corner is met in some of them. Theirs count
     # where they are worst.
     for kind, off in theirs.items():
-        assert sorted(mine[kind])[-1 - case.corners] < ALIKE * off + case.rounding, kind
+        assert np.median(mine[kind]) < ALIKE * off + case.rounding, kind
