@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from bireme import passes
-from bireme.convert.paddle.model import read_as_layer, read_buffers
+from bireme.convert.paddle.model import (
+    PaddleModel,
+    read_as_layer,
+    read_buffers,
+    read_without_weights,
+)
+from bireme.convert.paddle.params import read_combined
+from bireme.convert.paddle.program import ModelFileError, Var
 from bireme.core import tree
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.graph_io import GraphFileError
@@ -215,14 +222,18 @@ def _declare_state(
     return into.declare(name, "state", made).tensor
 
 
-def program_of_layer(layer: Any, specs: Sequence[Any], scope: Scope) -> Program:
+def program_of_layer(layer: Any, specs: Sequence[Any], scope: Scope | None) -> Program:
     """A program that calls `layer` on inputs of these specs; its parameters go to `scope`."""
     made = Program()
     with recording(made._trace):
-        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
+        named = [*layer.named_parameters(), *layer.named_buffers()]
+        if isinstance(layer, PaddleModel):
+            named = layer.named_weights()
+        for name, tensor in named:
             made._trace.leaf(tensor._value)
             made._trace.declare(name, "state", tensor)
-            scope.put(name, constant(np.asarray(tensor._value.buf)))
+            if scope is not None:
+                scope.put(name, constant(np.asarray(tensor._value.buf)))
         inputs = [
             declare_data(made._trace, s.name or f"x{i}", s.shape, s.dtype)
             for i, s in enumerate(specs)
@@ -274,7 +285,18 @@ def serialize_persistables(
 
 
 def deserialize_program(data: bytes) -> Program:
-    """The program that `serialize_program` wrote."""
+    """The program that `serialize_program` wrote, ours or Paddle's."""
+    if not isinstance(data, bytes | bytearray):
+        raise TypeMismatch(f"[deserialize_program] takes bytes. Received: {type(data).__name__}")
+    data = bytes(data)
+    if not data.startswith(_ZIP):
+        try:
+            layer = read_without_weights(data)
+        except ModelFileError as e:
+            raise GraphFileError(
+                f"[deserialize_program] these bytes hold no program: {e}"
+            ) from None
+        return program_of_layer(layer, layer.input_specs, None)
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(bytes_io.BytesIO(data)) as archive:
@@ -282,27 +304,41 @@ def deserialize_program(data: bytes) -> Program:
                     if archive.getinfo(_NAME + ending).file_size > artifacts.MAX_JSON:
                         raise GraphFileError("[deserialize_program] the program is too large")
                     archive.extract(_NAME + ending, folder)
-        except (zipfile.BadZipFile, KeyError, TypeError):
+        except (zipfile.BadZipFile, KeyError):
             raise GraphFileError("[deserialize_program] these bytes hold no program") from None
         return _from_artifact(artifacts.read(os.path.join(folder, _NAME)), None)
 
 
 def deserialize_persistables(program: Program, data: bytes, executor: Executor | None) -> None:
-    """Put parameters that `serialize_persistables` wrote into the global scope."""
-    arrays, _ = _read_bytes(data, "[deserialize_persistables]")
+    """Put parameters that `serialize_persistables` wrote, ours or Paddle's, into the global scope.
+
+    Paddle writes no names: its bytes are the program's persistable variables in order of theirs.
+    """
+    if not isinstance(data, bytes | bytearray):
+        raise TypeMismatch(
+            f"[deserialize_persistables] takes bytes. Received: {type(data).__name__}"
+        )
+    declared = {n: v for n, v in as_program(program)._trace.vars.items() if v.kind == "state"}
+    if data[8:9] == b"{":  # after the length of a safetensors header
+        arrays, _ = safetensors_file.read(
+            bytes_io.BytesIO(data), len(data), "[deserialize_persistables]"
+        )
+    else:
+        stored = [
+            Var(n, v.leaf.aval.shape, v.leaf.aval.dtype.name, persistable=True)
+            for n, v in declared.items()
+        ]
+        arrays = read_combined(memoryview(data), stored, "[deserialize_persistables]")
+    found = {}
     for name, array in arrays.items():
-        var = as_program(program)._trace.vars.get(name)
+        var = declared.get(name)
         if var is None:
             raise InvalidArgument(
                 f"[deserialize_persistables] the program has no variable {name!r}"
             )
-        global_scope().put(name, constant(fitting(name, var.leaf.aval, array)))
-
-
-def _read_bytes(data: bytes, where: str) -> Any:
-    if not isinstance(data, bytes | bytearray):
-        raise TypeMismatch(f"{where} takes bytes. Received: {type(data).__name__}")
-    return safetensors_file.read(bytes_io.BytesIO(data), len(data), where)
+        found[name] = fitting(name, var.leaf.aval, array)
+    for name, array in found.items():
+        global_scope().put(name, constant(array))
 
 
 def save_to_file(path: str, content: bytes) -> None:

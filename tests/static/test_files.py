@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import bireme as paddle
 from bireme import static
 from bireme.core.errors import InvalidArgument
 from bireme.static import model_files
+from bireme.static.scope import MissingState
 from tests.convert.paddle.real import small_net
 
 F = paddle.nn.functional
@@ -106,6 +108,78 @@ def test_bytes(trained: Trained, tmp_path: Any) -> None:
     np.testing.assert_allclose(got, trained.want, rtol=1e-5)
     with pytest.raises(ValueError, match="no program"):
         static.deserialize_program(b"something else")
+
+
+GIVEN = np.random.default_rng(4).standard_normal((7, 4)).astype("float32")
+
+
+@pytest.fixture
+def static_mode() -> Iterator[None]:
+    paddle.enable_static()
+    yield
+    paddle.disable_static()
+
+
+def paddles_bytes(real: Any, x: np.ndarray) -> tuple[bytes, bytes, np.ndarray]:
+    """A program, its parameters and what it computes, by the real Paddle."""
+    with import_module(
+        "paddle.pir_utils"
+    ).OldIrGuard():  # programs of its new kind cannot be serialized: they have no `desc`
+        real.enable_static()
+        try:
+            main, startup = real.static.Program(), real.static.Program()
+            with (
+                real.static.scope_guard(real.static.Scope()),
+                real.static.program_guard(main, startup),
+                real.utils.unique_name.guard(),
+            ):
+                given = real.static.data("x", [None, 4], "float32")
+                hidden = real.static.nn.batch_norm(real.static.nn.fc(given, 6), is_test=True)
+                made = real.static.nn.fc(hidden, 3, activation="relu")
+                exe = real.static.Executor(real.CPUPlace())
+                exe.run(startup)
+                code = real.static.serialize_program([given], [made])
+                weights = real.static.serialize_persistables([given], [made], exe)
+                (want,) = exe.run(main, feed={"x": x}, fetch_list=[made])
+        finally:
+            real.disable_static()
+    return code, weights, want
+
+
+def test_paddles_bytes_one_by_one(static_mode: None) -> None:
+    real: Any = pytest.importorskip("paddle")
+    code, weights, want = paddles_bytes(real, GIVEN)
+    exe = static.Executor()
+    with static.scope_guard(static.Scope()):
+        program = static.deserialize_program(code)
+        assert program._feeds == ["x"]
+        with pytest.raises(MissingState, match="no contents"):  # there are no parameters yet
+            exe.run(program, feed={"x": GIVEN}, fetch_list=program._fetches)
+        static.deserialize_persistables(program, weights, exe)
+        (got,) = exe.run(program, feed={"x": GIVEN}, fetch_list=program._fetches)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        names = {p.name for p in program.all_parameters()}
+    assert {"fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"} <= names
+    for broken in (weights[:-1], weights + b"0", b"", b"\x01" + weights[1:]):
+        with static.scope_guard(static.Scope()), pytest.raises(ValueError, match="deserialize"):
+            static.deserialize_persistables(program, broken, None)
+    with pytest.raises(ValueError, match="no program"):
+        static.deserialize_program(code[: len(code) // 2])
+
+
+def test_paddles_parameters_for_a_program_of_ours(static_mode: None) -> None:
+    """They lie in the order of their names, so any program with the same names reads them."""
+    real: Any = pytest.importorskip("paddle")
+    _, weights, want = paddles_bytes(real, GIVEN)
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        x = static.data("x", [None, 4])
+        hidden = static.nn.batch_norm(static.nn.fc(x, 6), is_test=True)
+        made = static.nn.fc(hidden, 3, activation="relu")
+    with static.scope_guard(static.Scope()):
+        static.deserialize_persistables(main, weights, None)
+        (got,) = static.Executor().run(main, feed={"x": GIVEN}, fetch_list=[made])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_models_in_memory(trained: Trained, tmp_path: Any) -> None:

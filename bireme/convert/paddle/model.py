@@ -119,6 +119,20 @@ def read_buffers(program: bytes, weights: bytes) -> PaddleModel:
     return PaddleModel(checked, read_combined(memoryview(weights), stored, "the weights in memory"))
 
 
+def read_without_weights(program: bytes) -> PaddleModel:
+    """The model in the bytes of a program, with zeros for weights that take no memory."""
+    where = "the program in memory"
+    checked = _checked(program, where)
+    weights = {}
+    for var in checked.parameters:
+        zero = np.zeros((), dt.as_dtype(var.dtype or "float32").numpy)
+        try:
+            weights[var.name] = np.broadcast_to(zero, var.shape)
+        except ValueError:
+            raise ModelFileError(f"{where}: {var.name} has the shape {var.shape!r:.200}") from None
+    return PaddleModel(checked, weights)
+
+
 def _checked(data: bytes, where: str) -> Program:
     try:
         program = read_program(data)
@@ -198,6 +212,10 @@ class PaddleModel(Layer):
             for var in self.graph_program.feeds
             for name in self._names_of(var)
         ]
+
+    def named_weights(self) -> list[tuple[str, Tensor]]:
+        """Parameters and buffers with the names that they have in Paddle's program."""
+        return list(self._weights.items())
 
     @property
     def input_types(self) -> list[Aval]:
