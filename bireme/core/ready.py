@@ -8,9 +8,9 @@ hundred tensors. Whatever is different takes the ordinary way, through the trace
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, repeat, starmap
-from operator import attrgetter, is_, is_not
+from collections.abc import Callable, Sequence
+from itertools import chain, starmap
+from operator import attrgetter, itemgetter
 from sys import getrefcount
 from typing import Any
 
@@ -26,7 +26,7 @@ _node = attrgetter("_node")
 _views = attrgetter("_views")
 _grad = attrgetter("_grad")
 _is_zero = attrgetter("_grad_is_zero")
-_NONE = repeat(None)
+_NONE, _NOTHING = type(None), {None}
 _aval = attrgetter("aval")
 _buf = attrgetter("buf")
 _set_buf = Value.buf.__set__  # type: ignore[attr-defined]
@@ -34,15 +34,25 @@ _WARM = 4  # calls that the executor makes itself, which looks after the heap me
 
 
 def _alone() -> tuple[int, int]:
-    """Reference counts of a Value that its tensor and two lists hold, and of its buffer."""
+    """Reference counts of a Value that its tensor and two lists hold, and of a buffer that its
+    Value and two lists hold."""
     tensor = Tensor(Value(None, None, 0, np.empty(1)), None)  # type: ignore[arg-type]
     first, second = [tensor._value], [tensor._value]
     count = max(map(getrefcount, first))
     buffers = list(map(_buf, second))
-    return count, max(map(getrefcount, buffers))
+    also = list(buffers)
+    return count, max(map(getrefcount, also))
 
 
 _ONLY_TENSOR, _ONLY_VALUE = _alone()
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the items at these places out of a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    (only,) = places
+    return lambda items: (items[only],)
 
 
 def can_be_ready(captured: Captured) -> bool:
@@ -75,6 +85,7 @@ class Ready:
         at = {id(t): i for i, t in enumerate(self.outer)}
         written = [at[id(w.target)] for w in captured.writes]
         self.targets = [self.outer[i] for i in written]
+        self.written = _picker([len(arguments) + i for i in written])
         self.types = [t._value.aval for t in (*arguments, *self.outer)]
         call = captured.op.call_for(tuple(self.types))
         self.results = call.outs[: len(captured.tracked)]
@@ -108,51 +119,56 @@ class Ready:
         trace = state.trace
         if trace.values or trace.__class__ is not Trace or config.sharded:
             return None
-        written = list(map(_value, self.targets))
         leaves = [*map(_value, arguments), *map(_value, self.outer)]
+        written = self.written(leaves)
+        # Lists that are equal in C, item by item the same object: nothing else is equal to a type
+        # or a node. Gradients are tensors, which have an `==` of their own, and go into a set.
         if (
-            any(map(is_not, map(_aval, leaves), self.types))
-            or any(map(is_not, map(_node, self.outer), self.nodes))
+            list(map(_aval, leaves)) != self.types
+            or list(map(_node, self.outer)) != self.nodes
             or any(map(_views, self.targets))
-            or any(map(is_not, map(_is_zero, self.cleared), self.zeros))
-            or any(map(is_not, map(_grad, self.graded), _NONE))
+            or list(map(_is_zero, self.cleared)) != self.zeros
+            or (self.graded and set(map(_grad, self.graded)) != _NOTHING)
             or max(map(getrefcount, written)) > _ONLY_TENSOR
         ):
             return None
-        buffers = list(map(_buf, written))
-        if max(map(getrefcount, buffers)) > _ONLY_VALUE or any(map(is_, map(_buf, leaves), _NONE)):
-            return None
-        del buffers
         for i, (tensor, read) in enumerate(self.captured.live):
             number = read()
             if number != self.numbers[i]:
                 tensor._value.buf, self.numbers[i] = np.array(number), number
+        buffers = list(map(_buf, leaves))
+        kinds = set(map(type, buffers))
+        if _NONE in kinds or max(map(getrefcount, self.written(buffers))) > _ONLY_VALUE:
+            return None
         if place.default_place() is not self.place or kernels.settings() != self.kernels:
             self._find_program(leaves)
         ints = self._draw() if self.captured.generators else ()
         results = [Value(t, None, 0) for t in self.results]
-        self._call(leaves, ints, [*results, *written])
+        into = [*results, *written]
+        program = self.program
+        if program.runs < _WARM or checks.counters or checks.starting or config.check_nan_inf:
+            self._call_first(leaves, ints, into)
+            return results
+        if np.ndarray in kinds:
+            for at, array in enumerate(buffers):
+                if array.__class__ is np.ndarray and not place.is_kept_on_host(array):
+                    leaves[at].buf = buffers[at] = program.executable.put(array)
+        self._call(program, buffers, ints, into)
         return results
 
     def _draw(self) -> Sequence[int]:
         drawn = [n for g in self.captured.generators for n in g.next_key()]
         return [drawn[p] for p in self.captured.op.parts]
 
-    def _call(self, leaves: list[Value], ints: Sequence[int], into: list[Value]) -> None:
-        program = self.program
-        if program.runs < _WARM or checks.counters or checks.starting or config.check_nan_inf:
-            self._call_first(leaves, ints, into)
-            return
+    def _call(
+        self, program: executor.Program, buffers: list[Any], ints: Sequence[int], into: list[Value]
+    ) -> None:
         executable = program.executable
         if self.no_numbers is None:
             # What does not change from call to call is moved to the device once.
             self.no_numbers = executable.put(np.zeros(0)), executable.put(np.zeros(0, np.int64))
-        if np.ndarray in map(type, map(_buf, leaves)):
-            for value in leaves:
-                if value.buf.__class__ is np.ndarray and not place.is_kept_on_host(value.buf):
-                    value.buf = executable.put(value.buf)
         floats, none = self.no_numbers
-        given = (floats, np.array(ints, np.int64) if ints else none, *map(_buf, leaves))
+        given = (floats, np.array(ints, np.int64) if ints else none, *buffers)
         program.hits += 1
         program.used = next(executor._clock)
         try:
