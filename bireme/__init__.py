@@ -63,7 +63,7 @@ _LAZY = {
     "onnx", "optimizer", "profiler", "regularizer", "signal", "static", "vision",
     "distribution", "incubate", "audio", "sparse", "geometric", "text",
     "callbacks", "hub", "inference", "quantization", "sysconfig", "utils", "version",
-    "base", "cuda", "framework", "tensor",
+    "base", "cuda", "framework", "functional", "random", "special", "tensor",
 }  # fmt: skip
 _LAZY_NAMES = {
     name: module

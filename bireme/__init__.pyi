@@ -22,6 +22,7 @@ from bireme import distributed as distributed
 from bireme import distribution as distribution
 from bireme import fft as fft
 from bireme import framework as framework
+from bireme import functional as functional
 from bireme import geometric as geometric
 from bireme import hub as hub
 from bireme import incubate as incubate
@@ -35,9 +36,11 @@ from bireme import onnx as onnx
 from bireme import optimizer as optimizer
 from bireme import profiler as profiler
 from bireme import quantization as quantization
+from bireme import random as random
 from bireme import regularizer as regularizer
 from bireme import signal as signal
 from bireme import sparse as sparse
+from bireme import special as special
 from bireme import static as static
 from bireme import sysconfig as sysconfig
 from bireme import tensor as tensor

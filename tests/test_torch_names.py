@@ -69,3 +69,32 @@ def test_what_is_warned_about():
     assert _finder.scope is None
     with pytest.raises(InvalidArgument, match="backend"):
         bireme.enable_compat(backend="jax")
+
+
+def test_parts_of_one_size(paddle):
+    def parts(p, given, dim=0):
+        x = p.reshape(p.arange(14), [7, 2])
+        try:
+            found = p.functional.split(x, given, dim)
+        except Exception as e:
+            return type(e).__mro__[-4:]
+        return [t.tolist() for t in found]
+
+    for given in (1, 3, 7, 10, [3, 4], (1, 6), [3, 3], [8, -1]):
+        assert parts(bireme, given) == parts(paddle, given), given
+    assert parts(bireme, 1, -1) == parts(paddle, 1, -1)
+    assert bireme.functional.split(bireme.zeros([0, 2]), 3) == ()
+    for given, error in ((0, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match="split"):
+            bireme.functional.split(bireme.ones([4]), given)
+    with pytest.raises(ValueError, match="dim must be in"):
+        bireme.functional.split(bireme.ones([4]), 2, 1)
+
+
+def test_other_addresses(paddle):
+    for module in ("functional", "special", "random"):
+        for name in getattr(paddle, module).__all__:
+            assert callable(getattr(getattr(bireme, module), name)), name
+    bireme.seed(77)
+    assert bireme.random.initial_seed() == 77
+    assert bireme.special.expm1 is bireme.expm1
