@@ -49,8 +49,9 @@ class Rules:
     guarded: bool
 
 
-def cast_ops(trace: ProgramTrace, wanted: list[int], rules: Rules) -> None:
-    """Record what the results in these slots need once more, by these rules."""
+def cast_ops(trace: ProgramTrace, wanted: list[int], rules: Rules) -> set[str]:
+    """Record what the results in these slots need once more, by these rules. Returns the names of
+    the variables that ops now read in low precision."""
     holders = [h for h in holders_of(trace.values) if trace.slot_of(h._value) is not None]
     caster = _Caster(trace, wanted, rules)
     with recording(trace):
@@ -60,6 +61,7 @@ def cast_ops(trace: ProgramTrace, wanted: list[int], rules: Rules) -> None:
         if made is not None and made is not holder:
             trace.recast[id(made._value)] = trace.recast.get(id(holder._value), holder._value)
             holder._value, holder._node = made._value, made._node
+    return caster.lowered
 
 
 class _Caster:
@@ -69,6 +71,7 @@ class _Caster:
         self.inside = _guarded(self.graph, trace) if rules.guarded else None
         self.env: dict[Any, Any] = {None: None}
         self.names: dict[int, str] = {}
+        self.lowered: set[str] = set()
         for var in trace.vars.values():
             slot = trace.slots[id(var.leaf)]
             self.names[slot] = var.name
@@ -104,6 +107,12 @@ class _Caster:
                 call = call.op.resolve(inputs, call.attrs, self.rules.setting)
             except TypeMismatch:  # an op that takes no mix of types keeps its own
                 call = node.call
+        low = self.rules.setting.dtype
+        self.lowered |= {
+            self.names[a]
+            for a, kind in zip(node.args, call.casts, strict=True)
+            if kind is low and isinstance(a, int) and a in self.names
+        }
         if call is node.call:
             flat = [_as_before(x, t) for x, t in zip(flat, call.types, strict=True)]
         made: Any = attach(call, state.trace, flat)
