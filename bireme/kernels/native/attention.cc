@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "draws.h"
+#include "exponential.h"
 #include "handlers.h"
 #include "parallel.h"
 #include "scratch.h"
@@ -20,26 +21,6 @@ namespace {
 constexpr int64_t kRows = 8 * kTall;  // queries of a tile
 constexpr int64_t kKeys = 128;        // keys of a tile; a multiple of kPanel
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-typedef int32_t IntVec __attribute__((vector_size(kLanes * sizeof(int32_t)), aligned(4), may_alias));
-
-// e^x for x up to 80; zero where that is below the normal numbers, NaN for NaN.
-inline Vec Weight(Vec x) {
-  const Vec low = Splat(-87.33f);
-  const Vec v = x < low ? low : x;
-  const Vec shifted = v * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum is rounded
-  const Vec whole = shifted - 12582912.0f;
-  const Vec r = v - whole * 0.693359375f + whole * 2.12194440e-4f;
-  Vec p = Splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const IntVec power = (reinterpret_cast<const IntVec&>(shifted) << 23) + (127 << 23);
-  return x < low ? Vec{} : p * reinterpret_cast<const Vec&>(power);
-}
 
 // All lanes joined to one number, by halves.
 template <typename Join>
@@ -187,7 +168,7 @@ ffi::Error Forward(ffi::ThreadPool pool, In q, In k, In v, In mask, In scales,
             const float shift = most[r] == -kInfinity ? 0.0f : most[r];
             Vec sum{};
             for (int64_t i = 0; i < count; i += kLanes) {
-              const Vec weights = Weight(Load(s + i) - shift);
+              const Vec weights = Exp(Load(s + i) - shift);
               sum += weights;
               Store(s + i, row.Dropped(weights, key + i));
             }
@@ -278,7 +259,7 @@ ffi::Error Backward(ffi::ThreadPool pool, In q, In k, In v, In mask, In scales,
             const float sum = sums.typed_data()[(b * p.heads + head) * p.queries + first + r];
             float *s = tile + r * kKeys, *t = pulls + r * kKeys;
             for (int64_t i = 0; i < count; i += kLanes) {
-              const Vec weights = Weight(row.Scores(Load(s + i), key + i) - sum);
+              const Vec weights = Exp(row.Scores(Load(s + i), key + i) - sum);
               const Vec pull = row.Dropped(Load(t + i), key + i);
               Store(s + i, row.Dropped(weights, key + i));
               Store(t + i, weights * (pull - mean[r]) * p.scale);

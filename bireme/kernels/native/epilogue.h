@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "exponential.h"
 #include "handlers.h"
 #include "vectors.h"
 
@@ -35,32 +36,6 @@ template <typename V>
 V Clamp(V v, float low, float high) {  // a NaN stays
   v = v < low ? low - V{} : v;
   return v > high ? high - V{} : v;
-}
-
-// exp(v): 2^k * exp(r) with |r| <= log(2) / 2, by its Taylor polynomial of degree 7.
-template <typename V>
-V Exp(V v) {
-  using Int = decltype(v < v);
-  v = Clamp(v, -87.0f, 88.0f);
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const V shifted = v * 1.44269504f + kRound;
-  const V k = shifted - kRound;
-  V r = v - k * 0.693145752f;  // log(2) in two parts
-  r = r - k * 1.42860677e-6f;
-  V p = r * (1.0f / 5040) + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const V result = (V)((Int)p + ((Int)shifted << 23));
-  return v != v ? v : result;
-}
-
-template <typename V>
-V Sigmoid(V v) {
-  return 1.0f / (1.0f + Exp(-v));
 }
 
 // The error function by formula 7.1.26 of Abramowitz and Stegun: at most 1.5e-7 off.

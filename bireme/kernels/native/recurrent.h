@@ -13,40 +13,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "exponential.h"
 #include "handlers.h"
 #include "parallel.h"
 #include "vectors.h"
 
 namespace bireme {
-
-typedef int32_t IntVec __attribute__((vector_size(kLanes * sizeof(int32_t)), aligned(4), may_alias));
-
-inline Vec Clamp(Vec x, float low, float high) {
-  const Vec lo = Splat(low), hi = Splat(high);
-  x = x < lo ? lo : x;
-  return x > hi ? hi : x;
-}
-
-// e^x for |x| <= 87: 2^n times a polynomial on the remainder, about 2 units in the last place.
-inline Vec Exp(Vec x) {
-  x = Clamp(x, -87.0f, 87.0f);
-  const Vec scaled = x * 1.44269504f;
-  const Vec half = scaled < Vec{} ? Splat(-0.5f) : Splat(0.5f);
-  const IntVec n = __builtin_convertvector(scaled + half, IntVec);
-  const Vec whole = __builtin_convertvector(n, Vec);
-  const Vec r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
-  Vec p = Splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const IntVec bits = (n + 127) << 23;
-  return p * reinterpret_cast<const Vec&>(bits);
-}
-
-inline Vec Sigmoid(Vec x) { return 1.0f / (1.0f + Exp(-x)); }
 
 inline Vec Tanh(Vec x) {
   // Near zero the quotient loses digits; an odd polynomial does not.
