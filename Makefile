@@ -4,13 +4,14 @@
 PYTHON ?= python3
 JOBS ?= 2
 
-.PHONY: help demo test test-slow clients parity fuzz bench lint stubs clean
+.PHONY: help demo test test-slow test-asan clients parity fuzz bench lint stubs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train a small network on real digits, plot, save, reload (2 minutes)"
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the tests that take longer"
+	@echo "make test-asan  the native kernels' tests with address and undefined-behaviour sanitizers"
 	@echo "make clients    models of packages written for Paddle, on Bireme and on Paddle (20 minutes)"
 	@echo "make parity     compare with the real paddlepaddle wheel"
 	@echo "make fuzz       10,000 damaged files of every format that is read (10 minutes)"
@@ -46,6 +47,17 @@ test: lint
 
 test-slow: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) -m slow
+
+# GCC's sanitizers. The library is built without them preloaded: the compiler would run in them, too.
+SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)
+test-asan: export BIREME_NATIVE_FLAGS = -O1 -g1 -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined
+test-asan: export BIREME_CACHE_DIR = $(CURDIR)/build/asan
+test-asan: export BIREME_TEST_CACHE_OWNER = make
+test-asan: export CXX = g++
+test-asan: .venv/.dev
+	.venv/bin/python -c "from bireme.kernels import native; p = native.library_path(); p.exists() or native.build(p)"
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv/bin/python -m pytest -n 0 $(wildcard tests/kernels/test_native*.py) \
+		tests/kernels/test_edges.py tests/kernels/test_packed.py tests/kernels/test_layer_norm.py tests/kernels/test_cpu_bfloat16.py
 
 clients: .venv/.dev
 	.venv/bin/python -m pytest -n 0 -vv -m "slow or not slow" tests/clients

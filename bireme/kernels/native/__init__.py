@@ -2,7 +2,8 @@
 
 The library is compiled with the machine's own instruction set when a C++ compiler is there, kept in
 the cache folder, and keyed by sources, compiler, CPU and jaxlib. Without a compiler the plain
-lowerings are used. `BIREME_NATIVE=0` turns it off.
+lowerings are used. `BIREME_NATIVE=0` turns it off; `BIREME_NATIVE_FLAGS` adds compiler flags
+(`make test-asan` builds it with sanitizers that way).
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ HANDLERS = (
     "bireme_simple_rnn_forward",
     "bireme_simple_rnn_backward",
 )
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-w")
+_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w"),
+    *os.environ.get("BIREME_NATIVE_FLAGS", "").split(),
+)
 
 _here = Path(__file__).parent
 _lock = threading.Lock()
