@@ -53,10 +53,15 @@ def pallas() -> Any:
     return importlib.import_module("jax.experimental.pallas")
 
 
+def pallas_triton() -> Any:
+    """What kernels for GPUs have besides."""
+    jax()
+    return importlib.import_module("jax.experimental.pallas.triton")
+
+
 def pallas_options(warps: int) -> dict[str, Any]:
     """Options of `pallas_call` for a GPU."""
-    triton = importlib.import_module("jax.experimental.pallas.triton")
-    return {"compiler_params": triton.CompilerParams(num_warps=warps)}
+    return {"compiler_params": pallas_triton().CompilerParams(num_warps=warps)}
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Tensor cores read rows of 16 bytes. A vocabulary of 50257 words breaks that, and its three
 products take twice their time; with 47 empty words more they do not. So that nothing is copied
 to add them, the padded logits stay known beside the cut ones (`Padded`), and the loss's
-gradient is made in padded form.
+gradient is made in padded form (gpu_loss).
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from bireme.core.aval import Aval, aval
 from bireme.core.kernels import kernel
 from bireme.core.lowering import know, known_as
 from bireme.core.op import Call
-from bireme.ops import loss_class
-from bireme.ops.nn_support import wide
 
 _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
@@ -33,7 +31,8 @@ class Padded:
     whole: Any
 
 
-def _whole(array: Any) -> Any:
+def whole_of(array: Any) -> Any:
+    """The padded array that this one is cut from, or None."""
     found = known_as(array)
     return found.whole if isinstance(found, Padded) else None
 
@@ -62,7 +61,10 @@ def _pad(x: Any, axis: int) -> Any:
     return jax_door.jnp().pad(x, pads)
 
 
-def _cut(x: Any, axis: int, size: int) -> Any:
+def cut(x: Any, axis: int, size: int) -> Any:
+    """The first `size` entries of an axis."""
+    if x.shape[axis] == size:
+        return x
     return jax_door.jax().lax.slice_in_dim(x, 0, size, axis=axis)
 
 
@@ -70,7 +72,7 @@ def _product(call: Call, x: Any, y: Any, *bias: Any) -> Any:
     columns = call.outs[0].shape[-1]
     padded = [None if b is None else _pad(b, 0) for b in bias]
     whole = call.op.lower(jax_door.jnp(), call, [x, _pad(y, _column_axis(call)), *padded])
-    out = _cut(whole, whole.ndim - 1, columns)
+    out = cut(whole, whole.ndim - 1, columns)
     know(out, Padded(whole))
     return out
 
@@ -80,7 +82,7 @@ def _product_grad(call: Call, grad: Any, *saved: Any) -> Any:
     forward: Call = call.attrs["forward"]
     needs: tuple[int, ...] = call.attrs["needs"]
     axis = _column_axis(forward)
-    whole = _whole(grad)
+    whole = whole_of(grad)
     if whole is None:
         whole = _pad(grad, grad.ndim - 1)
     by_place = dict(zip(forward.saved_at, saved, strict=True))
@@ -102,9 +104,9 @@ def _product_grad(call: Call, grad: Any, *saved: Any) -> Any:
         t: Any = forward.types[i]
         g = found[i]
         if i == 1:
-            g = _cut(g, axis, t.shape[axis])
+            g = cut(g, axis, t.shape[axis])
         elif i == 2:
-            g = _cut(g, 0, t.shape[0])
+            g = cut(g, 0, t.shape[0])
         results.append(jnp.reshape(g, t.shape).astype(t.dtype.numpy))
     return tuple(results)
 
@@ -125,7 +127,7 @@ for _op in ("matmul", "linear"):
 def _reshaped(call: Call, x: Any) -> Any:
     """A plain reshape; one that leaves the columns alone also reshapes the padded twin."""
     out = jax_door.jnp().reshape(x, call.outs[0].shape)
-    whole = _whole(x)
+    whole = whole_of(x)
     if whole is not None and out.shape[-1:] == x.shape[-1:]:
         know(out, Padded(jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1]))))
     return out if call.single else (out,)
@@ -137,49 +139,3 @@ def _static(call: Call) -> bool:
 
 kernel("reshape", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
 kernel("reshape_grad", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
-
-
-# --- the loss -------------------------------------------------------------------------------------
-
-
-def _plain_loss(call: Call) -> bool:
-    """Cross-entropy by class numbers over the last axis, without weights or smoothing."""
-    forward: Call = call.attrs["forward"]
-    logits, _, weight, smoothing = forward.types
-    return (
-        isinstance(logits, Aval)
-        and logits.is_static
-        and weight is None
-        and smoothing is None
-        and forward.attrs["use_softmax"]
-        and forward.attrs["axis"] in (-1, logits.ndim - 1)
-        and call.types[1] is None  # the gradient of the loss alone, not of its normaliser
-    )
-
-
-@kernel("_cross_entropy_grad", name=_NAME, platform="gpu", accepts=_plain_loss)
-def _loss_grad(call: Call, *arrays: Any) -> Any:
-    jax = jax_door.jax()
-    jnp = jax.numpy
-    forward: Call = call.attrs["forward"]
-    saved = dict(zip(forward.saved_at, arrays[len(forward.outs) :], strict=True))
-    logits = saved[0]
-    whole = _whole(logits)
-    if whole is None:
-        return call.op.lower(jnp, call, list(arrays))
-    attrs = forward.attrs
-    total, grad = wide(jnp, saved[-2]), wide(jnp, arrays[0])
-    if attrs["reduction"] == "none" and not attrs["keepdim"]:
-        grad = jnp.expand_dims(grad, -1)
-    safe, factor = loss_class.hard_terms(
-        jnp, saved[1], None, None, logits.ndim, logits.ndim - 1, attrs["ignore_index"],
-        attrs["reduction"], total.dtype,
-    )  # fmt: skip
-    safe = safe.astype(jnp.int32)
-    # One pass over the padded logits, which reads and writes aligned rows.
-    columns = jax.lax.broadcasted_iota(jnp.int32, whole.shape, whole.ndim - 1)
-    share = jnp.exp(wide(jnp, whole) - total) - (columns == safe)
-    pull = jnp.where(columns < logits.shape[-1], share * (grad * factor), 0).astype(whole.dtype)
-    out = _cut(pull, pull.ndim - 1, logits.shape[-1])
-    know(out, Padded(pull))
-    return (out,)

@@ -178,12 +178,20 @@ def _cross_entropy(
     score = xp.take_along_axis(x, safe, axis=axis)
     if smoothing is not None:
         score = (1 - smoothing) * score + smoothing * xp.mean(x, axis=axis, keepdims=True)
+    return hard_results(xp, total, score, factor, axis, reduction, keepdim, input.dtype)
+
+
+def hard_results(
+    xp: Any, total: Any, score: Any, factor: Any, axis: int, reduction: str, keepdim: bool,
+    dtype: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """What `_cross_entropy` returns, from log(sum(exp(x))), the labels' x and their factors."""
     loss = (total - score) * factor
     if reduction != "none":
         loss = _summed(xp, loss, reduction)
     elif not keepdim:
         loss = xp.squeeze(loss, axis=axis)
-    return loss.astype(input.dtype), total.astype(input.dtype)
+    return loss.astype(dtype), total.astype(dtype)
 
 
 # --- soft labels --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.core import kernels, trace
-from bireme.kernels import gpu_attention, gpu_matmul, install
+from bireme.kernels import gpu_attention, gpu_loss, gpu_matmul, install, nvidia, pallas_loss
 from bireme.ops.attention import _attention
 
 install()
@@ -90,10 +90,70 @@ def test_a_padded_vocabulary_changes_nothing(form, batch, length, width, words, 
         patch.setattr(gpu_matmul, "_LARGE", 1)
         before = kernels.uses["aligned_vocabulary"]
         padded = recorded(kind)("gpu")
-        assert kernels.uses["aligned_vocabulary"] >= before + 3
+        assert kernels.uses["aligned_vocabulary"] >= before + 2
     for got, want in zip(padded, recorded("float64")("none"), strict=True):
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=3e-2, atol=2e-2 * np.abs(want).max() + 1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lead=st.lists(st.integers(1, 4), min_size=1, max_size=2),
+    words=st.integers(1, 150),
+    form=st.sampled_from(["mean", "sum", "none", "ignored", "kept dimension", "hopeless", "wrong"]),
+    kind=st.sampled_from(["float32", "bfloat16", "padded"]),
+    seed=st.integers(0, 100),
+)
+@example([3], 64, "mean", "float32", 0)
+@example([2, 3], 65, "ignored", "padded", 0)
+def test_the_loss_in_one_pass(lead, words, form, kind, seed):
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.standard_normal((*lead, words))
+    if form == "hopeless":
+        logits[..., : words // 2] = -np.inf  # whole pieces of a row without a chance
+    narrow = "float32" if kind == "float32" else "bfloat16"
+    logits = paddle.to_tensor(logits).astype(narrow).astype("float64").numpy()
+    labels = rng.integers(words // 2 if form == "hopeless" else 0, words, lead)
+    if form == "wrong":
+        labels.flat[0], labels.flat[-1] = words + 3, -1
+    shape = (*lead, 1) if form == "kept dimension" else lead
+    reduction = form if form in ("sum", "none") else "mean"
+
+    def recorded(dtype, platform):
+        trace.flush()
+        x = paddle.to_tensor(logits).astype(dtype)
+        x.numpy()
+        x = x.detach()
+        x.stop_gradient = False
+        if kind == "padded":  # known to be cut from a wider array
+            scores = paddle.matmul(x, paddle.eye(words, dtype=dtype))
+            if form == "hopeless":
+                scores = x
+        else:
+            scores = x
+        with paddle.amp.auto_cast(enable=dtype == "bfloat16", dtype="bfloat16"):
+            loss = paddle.nn.functional.cross_entropy(
+                scores, paddle.to_tensor(labels.reshape(shape)), reduction=reduction,
+                ignore_index=int(labels.flat[0]) if form == "ignored" else -100,
+            )  # fmt: skip
+        loss.sum().backward()
+        return step_of(loss, [x])(platform)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvidia, "available", lambda: True)
+        patch.setattr(nvidia, "interpreted", lambda: True)
+        patch.setattr(gpu_loss, "_MANY", 1)
+        patch.setattr(pallas_loss, "_SUM", (16, 4))
+        patch.setattr(pallas_loss, "_SLOPE", (16, 4))
+        patch.setattr(gpu_matmul, "_LARGE", 1)
+        before = kernels.uses["one_pass_loss"]
+        got = recorded(narrow, "gpu")
+        assert kernels.uses["one_pass_loss"] == before + 2
+    tolerance = 1e-5 if kind == "float32" else 1e-2
+    for one, want in zip(got, recorded("float64", "none"), strict=True):
+        assert one.shape == want.shape
+        atol = tolerance * max(1e-3, np.nan_to_num(np.abs(want)).max())
+        np.testing.assert_allclose(one, want, rtol=tolerance, atol=atol)
 
 
 def test_attention_is_left_to_cudnn_only_where_it_fits():

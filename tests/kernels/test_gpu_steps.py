@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.core import kernels, trace
-from bireme.kernels import gpu_gate, install, nvidia
+from bireme.kernels import gpu_gate, gpu_norm, install, nvidia, pallas_norm
 from bireme.nn import functional as F
 from tests.kernels.test_gpu_lowerings import step_of
 
@@ -146,3 +146,98 @@ def test_a_gate_of_a_size_that_no_block_fits_is_plain(monkeypatch):
     x = paddle.ones([3, 3])
     x.stop_gradient = False
     assert kernels.choose(F.silu(x)._node.call, "gpu") is None
+
+
+def interpret_norms(patch):
+    patch.setattr(nvidia, "available", lambda: True)
+    patch.setattr(nvidia, "interpreted", lambda: True)
+    patch.setattr(gpu_norm, "_LARGE", 1)
+    ran = []
+    for name in ("forward", "backward"):
+        kernel = getattr(pallas_norm, name)
+
+        def counted(*args, name=name, kernel=kernel, **options):
+            ran.append(name)
+            return kernel(*args, **options)
+
+        patch.setattr(pallas_norm, name, counted)
+    return ran
+
+
+def residual_step(x, weight, bias, matrix, pull, form, norm):
+    """Two residual branches behind norms, as in a transformer."""
+
+    def normed(x):
+        if norm == "rms":
+            return F.rms_norm(x, x.shape[-1:], weight)
+        return F.layer_norm(x, x.shape[-1:], weight, bias if norm == "layer" else None)
+
+    def branch(h):
+        y = paddle.nn.functional.linear(h, matrix, bias if "bias" in form else None)
+        if "several" in form:
+            y = y + paddle.matmul(h, matrix)
+        return y
+
+    x = x + branch(normed(x))
+    if "between" in form:
+        x = x + pull
+    x = x + branch(normed(x))
+    out = normed(x)
+    if "read" in form:
+        out = out + x * 0.5
+    return (out * pull).sum() + 0.0 * bias.sum()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    form=st.lists(st.sampled_from(["bias", "several", "between", "read"]), unique=True),
+    norm=st.sampled_from(["layer", "layer without bias", "rms"]),
+    rows=st.integers(1, 3),
+    width=st.sampled_from([16, 48, 64, 112]),
+    seed=st.integers(0, 100),
+)
+def test_norms_of_residual_sums(form, norm, rows, width, seed):
+    rng = np.random.default_rng(seed)
+    arrays = [
+        rng.standard_normal((rows, 16, width)), rng.standard_normal(width) + 2,
+        rng.standard_normal(width), rng.standard_normal((width, width)) / width**0.5,
+    ]  # fmt: skip
+    pull = rng.standard_normal((rows, 16, width))
+
+    def step(x, weight, bias, matrix):
+        there = paddle.to_tensor(pull).astype(x.dtype)
+        return residual_step(x, weight, bias, matrix, there, form, norm)
+
+    with pytest.MonkeyPatch.context() as patch:
+        ran = interpret_norms(patch)
+        assert_same_step(arrays, step, "kept_statistics")
+    # The last two of three norms are of sums; the gradients of the first two meet another.
+    assert ran.count("forward") == 2
+    assert ran.count("backward") == 2 + ("read" in form)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    form=st.lists(st.sampled_from(["bias", "several", "read"]), unique=True),
+    norm=st.sampled_from(["layer", "rms"]),
+    kind=st.sampled_from(["bfloat16", "float16"]),
+    seed=st.integers(0, 100),
+)
+def test_norms_between_branches_in_half_precision(form, norm, kind, seed):
+    rng = np.random.default_rng(seed)
+    arrays = [
+        rng.standard_normal((2, 16, 48)), rng.standard_normal(48) / 4 + 1,
+        rng.standard_normal(48), rng.standard_normal((48, 48)) / 48**0.5,
+    ]  # fmt: skip
+    pull = rng.standard_normal((2, 16, 48))
+
+    def step(x, weight, bias, matrix):
+        there = paddle.to_tensor(pull).astype(x.dtype)
+        with paddle.amp.auto_cast(enable=x.dtype == paddle.float32, dtype=kind):
+            return residual_step(x, weight, bias, matrix, there, form, norm)
+
+    with pytest.MonkeyPatch.context() as patch:
+        ran = interpret_norms(patch)
+        assert_same_step(arrays, step, "kept_statistics", 0.05 if kind == "bfloat16" else 0.01)
+    assert ran.count("forward") == 2
+    assert ran.count("backward") == 2 + ("read" in form)

@@ -1,0 +1,87 @@
+"""Sums on GPUs: what is known about the addends decides how they are added.
+
+An addend whose description has a method `plus` gets to do it; otherwise the sum is known as one of
+its addends, for kernels that would rather read those (a norm after a residual connection).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bireme.core import jax_door
+from bireme.core.aval import Aval
+from bireme.core.kernels import kernel
+from bireme.core.lowering import Widened, know, known_as
+from bireme.core.op import Call
+from bireme.kernels.pallas_norm import Term
+
+_NAME = "known_sums"
+_MANY = 4
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of `addends`, all of its shape and type."""
+
+    addends: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Biased:
+    """`product`, rows of which had `bias` added."""
+
+    product: Any
+    bias: Any
+
+
+def addends_of(array: Any) -> tuple[Any, ...]:
+    known = known_as(array)
+    return known.addends if isinstance(known, Sum) else (array,)
+
+
+def term_of(array: Any, width: int) -> Term:
+    """A float32 array [..., width] as rows, in half precision if that is what it came from."""
+    known = known_as(array)
+    if not isinstance(known, Widened):
+        return Term(array.reshape(-1, width))
+    biased = known_as(known.narrow)
+    if isinstance(biased, Biased):
+        return Term(biased.product.reshape(-1, width), biased.bias)
+    return Term(known.narrow.reshape(-1, width))
+
+
+def _alike(call: Call) -> bool:
+    x, y = call.types
+    return isinstance(x, Aval) and isinstance(y, Aval) and x.is_static and x.shape == y.shape
+
+
+@kernel("add", name=_NAME, platform="gpu", accepts=_alike)
+def _add(call: Call, x: Any, y: Any) -> Any:
+    for known, other in ((known_as(y), x), (known_as(x), y)):
+        plus = getattr(known, "plus", None)
+        out = None if plus is None else plus(other)
+        if out is not None:
+            return out
+    out = call.op.lower(jax_door.jnp(), call, [x, y])
+    addends = (*addends_of(x), *addends_of(y))
+    know(out, Sum(addends if len(addends) <= _MANY else (x, y)))
+    return out
+
+
+def _long(call: Call) -> bool:
+    """A linear layer with a bias that can be left to whoever reads the result."""
+    x, _, bias = call.types
+    kind = call.outs[0].dtype
+    return (
+        isinstance(x, Aval) and x.is_static and isinstance(bias, Aval) and bias.ndim == 1
+        and bias.shape == call.outs[0].shape[-1:] and kind.is_floating and kind.itemsize == 2
+    )  # fmt: skip
+
+
+@kernel("linear", name=_NAME, platform="gpu", accepts=_long)
+def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
+    product = call.op.lower(jax_door.jnp(), call, [x, weight, None])
+    out = product + bias
+    know(out, Biased(product, bias))
+    return out
