@@ -24,10 +24,6 @@ class Term:
     bias: Any = None
 
 
-def _power_of_two_in(n: int) -> int:
-    return n & -n
-
-
 def pieces_of(width: int) -> list[tuple[int, int]]:
     """(start, size) of the runs, each a power of two, that make up a row; [] if they are many."""
     found, start = [], 0
@@ -47,7 +43,7 @@ def _block(width: int) -> tuple[int, int]:
     return (8, 4) if width <= 1024 else (1, 16)
 
 
-def _read(pl: Any, jnp: Any, refs: Sequence[Any], terms: Sequence[Term], rows: Any, at: Any) -> Any:
+def _read(jnp: Any, refs: Sequence[Any], terms: Sequence[Term], rows: Any, at: Any) -> Any:
     """The sum of `terms`, whose arrays and biases are `refs` in order."""
     left = list(refs)
     whole = None
@@ -92,7 +88,7 @@ def forward(
         values = []
         for start, size in pieces:
             at = pl.ds(start, size)
-            values.append(_read(pl, jnp, given[: len(arrays)], terms, whole, at))
+            values.append(_read(jnp, given[: len(arrays)], terms, whole, at))
             outs[0][:, at] = values[-1]
         mean = None
         if centred:
@@ -174,7 +170,7 @@ def backward(
                 if mean_ref is not None:
                     value = value - mean_ref[here][:, None]
                 units.append(value * times)
-                pulls.append(_read(pl, jnp, inputs, grads, here, pl.ds(a, n)))
+                pulls.append(_read(jnp, inputs, grads, here, pl.ds(a, n)))
             scaled = [p * s for p, s in zip(pulls, scales, strict=True)]
             products = zip(scaled, units, strict=True)
             slope = sum(jnp.sum(s * u, axis=1) for s, u in products) / width
