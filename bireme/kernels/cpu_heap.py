@@ -23,23 +23,21 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _NEVER = 2**31 - 1
 _PAD = 64 << 20
 _HUGE_PAGE = 2 << 20
-HEAPS = 3  # of all threads together
 
 active: str | None = None  # the setting in force
 
 
 def share() -> None:
-    """Have all threads take memory from a few heaps, before there are threads of ours.
+    """Have all threads take memory from one heap, before there are threads of ours.
 
-    glibc gives every new thread a heap of its own, and one that has allocated stays with it: the
-    same buffer of a step lay now in one, now in another, and all kept its pages. With a single heap
-    the thread that calls programs and the one that runs them wait for each other: a step of forty
-    small parameters took 170 us and takes 86 with three.
+    glibc spreads new threads over the heaps that there are, and one that has allocated stays with
+    its own. With a second heap (the compiling thread's) the same buffer of a step lay now in one,
+    now in the other, and both kept its pages.
     """
     libc = heap.glibc()
     kind = os.environ.get("BIREME_HEAP", "").partition(":")[0]
     if libc is not None and kind in ("", "keep", "huge"):
-        libc.mallopt(_ARENA_MAX, HEAPS)
+        libc.mallopt(_ARENA_MAX, 1)
 
 
 def apply() -> None:
