@@ -15,7 +15,7 @@ from bireme import (
     norm,
     unique_consecutive,
 )
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import InvalidArgument, TypeMismatch, not_a_tensor
 from bireme.core.tensor import Tensor
 
 
@@ -27,6 +27,8 @@ def split(
     `paddle.split` takes the number of parts instead.
     """
     given = split_size_or_sections
+    if not isinstance(tensor, Tensor):
+        raise not_a_tensor("split", "tensor", tensor)
     if isinstance(given, int):
         if given <= 0:
             raise InvalidArgument(f"[split] the size of a part must be positive. Received: {given}")

@@ -87,6 +87,8 @@ def test_parts_of_one_size(paddle):
     for given, error in ((0, ValueError), (2.5, TypeError)):
         with pytest.raises(error, match="split"):
             bireme.functional.split(bireme.ones([4]), given)
+    with pytest.raises(TypeError, match=r"'tensor' must be a Tensor.*to_tensor"):
+        bireme.functional.split([1, 2], 1)
     with pytest.raises(ValueError, match="dim must be in"):
         bireme.functional.split(bireme.ones([4]), 2, 1)
 
