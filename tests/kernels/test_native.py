@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -124,3 +127,30 @@ def test_a_library_that_cannot_be_built_is_tried_once(monkeypatch, tmp_path):
         native.load()
     assert native.load() is None
     assert len(tried) == 1
+
+
+def test_a_build_removes_what_nobody_used_for_a_month(tmp_path, monkeypatch):
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (folder / "tmpbroken").mkdir()
+    (folder / "tmpbroken" / "conv.o").touch()
+    names = ["bireme_kernels_old.so", "bireme_kernels_young.so", "somebody's.so"]
+    for name in names:
+        (folder / name).touch()
+    long_ago = time.time() - 31 * 24 * 3600
+    for name in ("tmpbroken", "bireme_kernels_old.so", "somebody's.so"):
+        os.utime(folder / name, (long_ago, long_ago))
+    monkeypatch.setattr(native, "_here", tmp_path)  # one small source instead of all
+    (tmp_path / "small.cc").write_text('extern "C" int one() { return 1; }')
+    made = folder / "bireme_kernels_new.so"
+    native.build(made)
+    assert sorted(p.name for p in folder.iterdir()) == sorted([made.name, *names[1:]])
+
+    monkeypatch.setattr(native, "library_path", lambda: made)
+    monkeypatch.setattr(native, "_register", lambda library: library)
+    monkeypatch.setattr(native, "_library", None)
+    os.utime(made, (long_ago, long_ago))
+    assert native.load().one() == 1
+    assert made.stat().st_mtime > long_ago + 24 * 3600  # using it counts
+    made.unlink()  # by another process, between looking and loading
+    assert native._opened(made).one() == 1

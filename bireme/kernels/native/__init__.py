@@ -1,9 +1,10 @@
 """Native CPU kernels (C++ through XLA's FFI), built once per machine.
 
 The library is compiled with the machine's own instruction set when a C++ compiler is there, kept in
-the cache folder, and keyed by sources, compiler, CPU and jaxlib. Without a compiler the plain
-lowerings are used. `BIREME_NATIVE=0` turns it off; `BIREME_NATIVE_FLAGS` adds compiler flags
-(`make test-asan` builds it with sanitizers that way).
+the cache folder, and keyed by sources, compiler, CPU and jaxlib; a build removes libraries that
+nobody has loaded for a month. Without a compiler the plain lowerings are used. `BIREME_NATIVE=0`
+turns it off; `BIREME_NATIVE_FLAGS` adds compiler flags (`make test-asan` builds it with sanitizers
+that way).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,7 @@ _FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w"),
     *os.environ.get("BIREME_NATIVE_FLAGS", "").split(),
 )
+_KEPT = 30 * 24 * 3600  # seconds that a library stays after it was last loaded
 
 _here = Path(__file__).parent
 _lock = threading.Lock()
@@ -113,6 +117,18 @@ def build(path: Path) -> None:
         library = Path(folder) / path.name
         run("-shared", *objects, "-o", str(library))
         os.replace(library, path)
+    _remove_old(path)
+
+
+def _remove_old(keep: Path) -> None:
+    """Remove the other libraries of this folder, and what broken builds left there, that nobody
+    has used for a month. Processes that have one loaded keep it; one that finds it gone builds."""
+    for path in keep.parent.iterdir():
+        ours = path.suffix == ".so" and path.name.startswith("bireme_kernels_")
+        left = path.is_dir() and path.name.startswith("tmp")
+        with suppress(OSError):  # another process was faster, or the folder is not ours to clean
+            if (ours or left) and path != keep and time.time() - path.stat().st_mtime > _KEPT:
+                shutil.rmtree(path) if left else path.unlink()
 
 
 def load() -> ctypes.CDLL | None:
@@ -130,7 +146,9 @@ def load() -> ctypes.CDLL | None:
             path = library_path()
             if not path.exists():
                 build(path)
-            _library = _register(ctypes.CDLL(str(path)))
+            with suppress(OSError):  # a folder that is only read
+                os.utime(path)  # says when it was last used
+            _library = _register(_opened(path))
         except (OSError, subprocess.SubprocessError, AttributeError) as e:
             _failed = True  # first: the warning may be an error, and one attempt is enough
             detail = getattr(e, "stderr", None) or str(e)
@@ -140,6 +158,16 @@ def load() -> ctypes.CDLL | None:
                 stacklevel=2,
             )
     return _library
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        if path.exists():
+            raise
+        build(path)  # removed as an old one, a moment ago
+        return ctypes.CDLL(str(path))
 
 
 def _register(library: Any) -> Any:
