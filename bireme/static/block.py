@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bireme.core.aval import Aval
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Node, Number, Ref
@@ -89,12 +88,8 @@ class Block:
         graph = trace.graph([])
         for var in trace.vars.values():
             graph.names[trace.slots[id(var.leaf)]] = var.name
-        made, position = [], 0
-        for node in graph.nodes:
-            prefix = [p for start, p in trace.prefixes if start <= position][-1]
-            made.append(Operator(self, graph, node, prefix))
-            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
-        return made
+        marks = trace.marks(graph)
+        return [Operator(self, graph, node, marks[id(node)][0]) for node in graph.nodes]
 
     @property
     def vars(self) -> dict[str, Tensor]:

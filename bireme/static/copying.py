@@ -128,6 +128,7 @@ class _Copier:
     ):
         self.source, self.into, self.for_test = source, into, for_test
         self.graph: Graph = source.graph(only or [])
+        self.marks = source.marks(self.graph)
         self.nodes = self.graph.nodes if only is None else self.graph.needed()
         self.used: set[Any] | None = None
         if only is not None:
@@ -147,7 +148,10 @@ class _Copier:
             self.keys[2 * i], self.keys[2 * i + 1] = into.next_key(generator)
         with recording(into):
             for node in self.nodes:
+                start = len(into.code)
                 self._node(node)
+                into.mark(start, *self.marks[id(node)])
+            into.mark(len(into.code), "/", False)
         for slot, tensor in self.env.items():
             if isinstance(slot, int):
                 known = source.leaves[-1 - slot] if slot < 0 else source.values[slot]

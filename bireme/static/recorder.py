@@ -20,6 +20,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.capture_trace import CaptureTrace, holders_of
 from bireme.core.dtype import float32
 from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, user_line
+from bireme.core.graph import Graph
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Trace, Value, materialize, state
 from bireme.static.scope import global_scope
@@ -124,6 +125,25 @@ class ProgramTrace(CaptureTrace):
             var = self.declare(tensor.name, "state", tensor)
         if var is not None and var.kind == "state":
             self.updated.append(value)
+
+    def marks(self, graph: Graph) -> dict[int, tuple[str, bool]]:
+        """For each node of this trace's graph, by identity: its name_scope, and whether it was
+        recorded under static.amp.fp16_guard."""
+        found, position = {}, 0
+        for node in graph.nodes:
+            prefix = [p for start, p in self.prefixes if start <= position][-1]
+            found[id(node)] = prefix, any(position in span for span in self.guarded)
+            position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
+        return found
+
+    def mark(self, start: int, prefix: str, guarded: bool) -> None:
+        """Mark what was recorded since the code was `start` long."""
+        if self.prefixes[-1][1] != prefix:
+            self.prefixes.append((start, prefix))
+        if guarded:
+            if self.guarded and self.guarded[-1].stop == start:
+                start = self.guarded.pop().start
+            self.guarded.append(range(start, len(self.code)))
 
     def own_rule(self, what: str) -> None:
         self.own_rules.append(what)

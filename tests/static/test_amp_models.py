@@ -127,6 +127,15 @@ def test_only_what_is_guarded(kind: str) -> None:
     assert [r.dtype.name for r in results] == ["float32", kind, "float32"]
 
 
+@pytest.mark.parametrize("for_test", [False, True])
+def test_copies_know_what_is_guarded(for_test: bool) -> None:
+    main, _, results = net(paddle)
+    copy = main.clone(for_test).clone(for_test)
+    names = static.amp.cast_model_to_fp16(copy)
+    assert names == {"fc_1.w_0", "fc_1.b_0"}
+    assert [r.dtype.name for r in results] == ["float32"] * 3  # the program itself stays
+
+
 def test_levels_lists_and_refusals() -> None:
     kinds = {}
     lists = static.amp.AutoMixedPrecisionLists(custom_black_varnames=["fc_0.w_0"])

@@ -329,9 +329,10 @@ def test_name_scope_shows_in_the_details(programs: Any) -> None:
     with static.name_scope("outer"), static.name_scope("inner"):
         x = x + 1
     _ = x * 2
-    details = programs[0].to_string(True, with_details=True)
-    assert "/outer/inner/add: " in details
-    assert "  /multiply: " in details
+    for program in (programs[0], programs[0].clone()):
+        details = program.to_string(True, with_details=True)
+        assert "/outer/inner/add: " in details
+        assert "  /multiply: " in details
 
 
 def test_weight_norm(programs: Any) -> None:

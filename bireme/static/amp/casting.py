@@ -68,7 +68,7 @@ class _Caster:
     def __init__(self, trace: ProgramTrace, wanted: list[int], rules: Rules):
         self.graph: Graph = trace.graph(wanted)
         self.rules = rules
-        self.inside = _guarded(self.graph, trace) if rules.guarded else None
+        self.marks = trace.marks(self.graph)
         self.env: dict[Any, Any] = {None: None}
         self.names: dict[int, str] = {}
         self.lowered: set[str] = set()
@@ -124,22 +124,12 @@ class _Caster:
             isinstance(v, Body | Graph) for v in call.attrs.values()
         ):
             return False
-        if self.inside is not None and id(node) not in self.inside:
+        if self.rules.guarded and not self.marks[id(node)][1]:
             return False
         if any(self.names.get(a) in self.rules.kept for a in node.args if isinstance(a, int)):
             return False
         setting = self.rules.setting
         return not self.rules.white_only or setting.cast(call.op, dt.float32) is setting.dtype
-
-
-def _guarded(graph: Graph, trace: ProgramTrace) -> set[int]:
-    """The nodes that were recorded under `fp16_guard`, by identity."""
-    found, position = set(), 0
-    for node in graph.nodes:
-        if any(position in span for span in trace.guarded):
-            found.add(id(node))
-        position += 1 + sum(isinstance(t, Aval) for t in node.call.types)
-    return found
 
 
 def _as_before(x: Any, t: Any) -> Any:
