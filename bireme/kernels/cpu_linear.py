@@ -17,20 +17,22 @@ from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
 
-_LEAST_WORK = 1 << 22  # multiplications; below it a call costs more than it saves
+# Multiplications. Between the two a call costs more than it saves. A small layer's takes nothing
+# from the heap, where XLA's products wait for the thread that prepares the next step.
+_SMALL_WORK = 1 << 18
+_LEAST_WORK = 1 << 22
 
 
-def takes_matrices(forward: Call, least_work: int) -> bool:
-    """Whether a linear layer is one of whole matrices with this many multiplications."""
+def takes_matrices(forward: Call, least_work: int, small_work: int = 0) -> bool:
+    """Whether a linear layer is one of whole matrices, with at least or at most so many
+    multiplications (but not none)."""
     x, weight, bias = forward.types
-    return (
-        isinstance(x, Aval)
-        and isinstance(weight, Aval)
-        and x.is_static
-        and weight.is_static
-        and (bias is None or (isinstance(bias, Aval) and bias.shape == weight.shape[1:]))
-        and x.size * weight.shape[1] >= least_work
-    )
+    if not (isinstance(x, Aval) and isinstance(weight, Aval) and x.is_static and weight.is_static):
+        return False
+    if bias is not None and not (isinstance(bias, Aval) and bias.shape == weight.shape[1:]):
+        return False
+    work = x.size * weight.shape[1]
+    return work >= least_work or 0 < work <= small_work
 
 
 def wants_weight(call: Call) -> bool:
@@ -68,7 +70,7 @@ def _accepts(call: Call) -> bool:
         and isinstance(x, Aval)
         and x.dtype is dt.float32
         and all(c is None for c in forward.casts)
-        and takes_matrices(forward, _LEAST_WORK)
+        and takes_matrices(forward, _LEAST_WORK, _SMALL_WORK)
     )
 
 

@@ -71,6 +71,17 @@ def test_a_gradient_of_the_input_alone_and_an_empty_batch_use_the_plain_rule():
     assert kernels.uses[NAME] == before
 
 
+@pytest.mark.parametrize(("rows", "used"), [(1, 1), (16, 1), (17, 0), (255, 0), (256, 1)])
+def test_small_and_large_layers_take_it(rows, used, monkeypatch):
+    monkeypatch.setattr(cpu_linear, "_SMALL_WORK", 16 * 9 * 7)
+    monkeypatch.setattr(cpu_linear, "_LEAST_WORK", 256 * 9 * 7)
+    before = kernels.uses[NAME]
+    weight = np.ones((9, 7), np.float32)
+    found = gradients(lambda w: F.linear(paddle.ones([rows, 9]), w), [weight])[-1]
+    assert kernels.uses[NAME] == before + used
+    assert found.shape == weight.shape
+
+
 def test_second_derivatives():
     def second():
         w = paddle.full([6, 40], 0.3)

@@ -14,6 +14,29 @@ namespace {
 
 constexpr int64_t kDepth = 1024;       // rows of a panel that stay in the second-level cache
 constexpr int64_t kChunk = 16 * kTall;  // output rows of a job
+constexpr int64_t kAlone = 1 << 18;     // multiplications that are not worth another thread
+constexpr int64_t kNear = 4096;         // floats that fit on the stack
+
+// Working memory of a call. Small layers take nothing from the heap: they would wait there for the
+// thread that prepares the next call.
+class Room {
+ public:
+  explicit Room(int64_t floats) {
+    if (floats > kNear) far_ = Allocate(floats);
+  }
+  float* get() { return far_ ? far_.get() : near_; }
+
+ private:
+  alignas(64) float near_[kNear];
+  Buffer far_;
+};
+
+// Calls work(i) for i in [0, count); alone where all of it is little.
+template <typename Work>
+void Share(ffi::ThreadPool& pool, int64_t multiplications, int64_t count, const Work& work) {
+  if (multiplications > kAlone) return ParallelFor(pool, count, work);
+  for (int64_t i = 0; i < count; ++i) work(i);
+}
 
 using In = ffi::Buffer<ffi::F32>;
 using Out = ffi::ResultBuffer<ffi::F32>;
@@ -41,20 +64,21 @@ void Rows(const float* a, int64_t stride, int64_t rows, const float* panel, int6
 // dx [M, K] = g [M, N] times w's transpose.
 void InputGrad(ffi::ThreadPool& pool, In g, In w, float* dx) {
   const int64_t m = g.dimensions()[0], n = g.dimensions()[1], k = w.dimensions()[0];
-  Buffer packed = Allocate(n * Padded(k));
+  Room packed_room(n * Padded(k));
+  float* packed = packed_room.get();
   const int64_t panels = CeilDiv(k, kPanel), chunks = CeilDiv(m, kChunk);
-  ParallelFor(pool, panels, [&](int64_t p) {
+  Share(pool, m * n * k, panels, [&](int64_t p) {
     const int64_t c = p * kPanel;
-    PackTransposed(w.typed_data() + c * n, n, n, std::min(kPanel, k - c), packed.get() + c * n);
+    PackTransposed(w.typed_data() + c * n, n, n, std::min(kPanel, k - c), packed + c * n);
   });
-  ParallelFor(pool, panels * chunks, [&](int64_t job) {
+  Share(pool, m * n * k, panels * chunks, [&](int64_t job) {
     const int64_t c = job / chunks * kPanel, first = job % chunks * kChunk;
     const int64_t width = PanelWidth(k, c), live = std::min(width, k - c);
     const int64_t end = std::min(m, first + kChunk);
     for (int64_t d = 0; d < n; d += kDepth)
       for (int64_t r = first; r < end; r += kTall)
         Rows<false>(g.typed_data() + r * n + d, n, std::min<int64_t>(kTall, end - r),
-                    packed.get() + c * n + d * width, std::min(kDepth, n - d), width, live,
+                    packed + c * n + d * width, std::min(kDepth, n - d), width, live,
                     dx + r * k + c, k, d > 0);
   });
 }
@@ -64,12 +88,13 @@ void WeightGrad(ffi::ThreadPool& pool, In x, In g, float* dw, float* db) {
   const int64_t m = g.dimensions()[0], n = g.dimensions()[1], k = x.dimensions()[1];
   // x goes into strips of kTall columns: read in order by the products, one cache line after the
   // other, where a column of x would touch a line for every row.
-  Buffer strips = Allocate(m * CeilDiv(k, kTall) * kTall), packed = Allocate(m * Padded(n));
+  Room strips_room(m * CeilDiv(k, kTall) * kTall), packed_room(m * Padded(n));
+  float *strips = strips_room.get(), *packed = packed_room.get();
   const int64_t panels = CeilDiv(n, kPanel), chunks = CeilDiv(k, kChunk);
-  ParallelFor(pool, panels + chunks, [&](int64_t job) {
+  Share(pool, m * n * k, panels + chunks, [&](int64_t job) {
     if (job < panels) {
       const int64_t c = job * kPanel, width = PanelWidth(n, c), live = std::min(width, n - c);
-      float* to = packed.get() + c * m;
+      float* to = packed + c * m;
       Pack(g.typed_data() + c, n, m, live, to);
       Vec sums[kWide] = {};
       for (int64_t r = 0; r < m; ++r)
@@ -82,18 +107,18 @@ void WeightGrad(ffi::ThreadPool& pool, In x, In g, float* dw, float* db) {
       const float* from = x.typed_data() + r * k;
       int64_t c = first;
       for (; c + kTall <= end; c += kTall)
-        std::memcpy(strips.get() + c * m + r * kTall, from + c, sizeof(float) * kTall);
-      for (int64_t i = c; i < end; ++i) strips.get()[c * m + r * kTall + i - c] = from[i];
+        std::memcpy(strips + c * m + r * kTall, from + c, sizeof(float) * kTall);
+      for (int64_t i = c; i < end; ++i) strips[c * m + r * kTall + i - c] = from[i];
     }
   });
-  ParallelFor(pool, panels * chunks, [&](int64_t job) {
+  Share(pool, m * n * k, panels * chunks, [&](int64_t job) {
     const int64_t c = job / chunks * kPanel, first = job % chunks * kChunk;
     const int64_t width = PanelWidth(n, c), live = std::min(width, n - c);
     const int64_t end = std::min(k, first + kChunk);
     for (int64_t d = 0; d < m; d += kDepth)
       for (int64_t r = first; r < end; r += kTall)
-        Rows<true>(strips.get() + r * m + d * kTall, kTall, std::min<int64_t>(kTall, end - r),
-                   packed.get() + c * m + d * width, std::min(kDepth, m - d), width, live,
+        Rows<true>(strips + r * m + d * kTall, kTall, std::min<int64_t>(kTall, end - r),
+                   packed + c * m + d * width, std::min(kDepth, m - d), width, live,
                    dw + r * n + c, n, d > 0);
   });
 }
