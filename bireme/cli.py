@@ -7,7 +7,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,12 +70,11 @@ def _run(options: argparse.Namespace) -> int:
     if not script.is_file():
         print(f"bireme run: there is no file {options.script!r}", file=sys.stderr)
         return 2
-    from bireme import compat
+    from bireme import compat_main
 
-    compat.install()
     sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(script.resolve().parent))
-    runpy.run_path(str(script), run_name="__main__")
+    compat_main.run(script)
     return 0
 
 

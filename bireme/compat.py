@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from bireme import compat_later, version
+from bireme.core import config
 from bireme.core.errors import BiremeError
 
 PREFIX = "paddle"
@@ -195,12 +196,14 @@ def install() -> None:
         )
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+        config.in_workers.append(install)
 
 
 def uninstall() -> None:
     """Undo `install`."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
+        config.in_workers.remove(install)
     for name in [n for n, m in sys.modules.items() if isinstance(m, _Alias)]:
         del sys.modules[name]
 

@@ -60,6 +60,39 @@ def test_run_resolves_paddle_to_bireme(tmp_path):
     assert result.stdout == "[3.] ['--flag', 'x'] 0.0\n"
 
 
+def test_processes_of_a_script_see_bireme_too(tmp_path):
+    """Workers read the script's own classes, and others', with `import paddle` at their top."""
+    (tmp_path / "others.py").write_text("import paddle\nTensor = paddle.Tensor\n")
+    path = script(
+        tmp_path,
+        """
+        import os
+        import paddle
+        import others
+        import bireme
+
+        class Ones(paddle.io.Dataset):
+            def __len__(self):
+                return 2
+            def __getitem__(self, i):
+                assert others.Tensor is paddle.Tensor is bireme.Tensor
+                return {"x": paddle.full([2], i + 1.0), "same": __name__ == "__mp_main__"}
+
+        def job(n):
+            print(n, paddle.Tensor is bireme.Tensor, flush=True)
+
+        if __name__ == "__main__":
+            os.chdir("/")
+            for batch in paddle.io.DataLoader(Ones(), batch_size=2, num_workers=1):
+                print(batch["x"].tolist(), batch["same"].tolist(), flush=True)
+            paddle.distributed.spawn(job, (7,), nprocs=1, backend="gloo")
+        """,
+    )
+    result = run("run", os.path.basename(path), cwd=tmp_path)
+    assert result.stderr == ""
+    assert result.stdout == "[[1.0, 1.0], [2.0, 2.0]] [True, True]\n7 True\n"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

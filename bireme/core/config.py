@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+
+# What a worker process does before it reads what it was sent (see bireme.compat).
+in_workers: list[Callable[[], None]] = []
 
 # True in a process that was forked from one that had XLA running: its threads are gone, so
 # only the NumPy tier may be used.

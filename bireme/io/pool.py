@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.core import config
 from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch
 from bireme.io.worker import End, Failure, Job, main, receive
 
@@ -42,7 +43,10 @@ class Pool:
         for i, payload in enumerate(payloads):
             ours, theirs = context.Pipe()
             worker = context.Process(
-                target=main, args=(theirs, payload), name=f"bireme-data-{i}", daemon=True
+                target=main,
+                args=(theirs, payload, config.in_workers),
+                name=f"bireme-data-{i}",
+                daemon=True,
             )
             worker.start()
             theirs.close()

@@ -107,8 +107,11 @@ class Source:
         return self.collate(self.dataset[request])
 
 
-def main(connection: Any, payload: bytes) -> None:
-    """Entry point of the process."""
+def main(connection: Any, payload: bytes, first: list[Callable[[], None]]) -> None:
+    """Entry point of the process. What is to be done `first` decides what the payload's modules
+    find when they are imported."""
+    for step in first:
+        step()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.environ["JAX_PLATFORMS"] = "cpu"  # should a dataset load JAX, it must not take the GPU
     config.compile_mode = "never"
