@@ -122,8 +122,9 @@ MOVED = {
     "paddle.distributed.communication.reduce": "bireme.distributed.communication",
     "paddle.nn.layer.distance": "bireme.nn",
     "paddle.cuda": "bireme.device",
+    "paddle.io.dataloader.collate": "bireme.io.collate",
     **{f"paddle.io.dataloader.{file}": "bireme.io"
-       for file in ("batch_sampler", "collate", "dataset", "sampler", "worker")},
+       for file in ("batch_sampler", "dataset", "sampler", "worker")},
     **{f"paddle.{package}.{file}": f"bireme.{_PACKAGES.get(package, package)}"
        for package, files in INNER.items() for file in files.split()},
 }  # fmt: skip

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent / "bireme"
 _KNOWN = {
     "Any", "Callable", "Iterator", "None", "Sequence", "Size", "Tensor", "Value", "bool",
     "builtins", "complex", "dict", "float", "int", "list", "np", "ndarray", "str", "tuple",
-    "HookHandle", "DType", "Place", "type",
+    "HookHandle", "DType", "Place", "TopKRetType", "type",
 }  # fmt: skip
 
 _HEADER = '''# ruff: noqa
@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.place import Place as Place
+from bireme.ops.search import TopKRetType
 '''
 
 # Names that are Tensor methods, or names of the package, as well as built-in types.

@@ -12,23 +12,30 @@ from bireme.core.dtype import ALL
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.place import Place
 from bireme.core.tensor import Tensor, constant
+from bireme.ops.joining import stack
 
 _TENSOR_DTYPES = {d.numpy for d in ALL}
 
 
-def collate(batch: Sequence[Any]) -> Any:
+def _stack_tensors(batch: Sequence[Tensor]) -> np.ndarray:
+    return _stack([np.asarray(t._array()) for t in batch])
+
+
+def collate(
+    batch: Sequence[Any], stack_tensors: Callable[[Sequence[Tensor]], Any] = _stack_tensors
+) -> Any:
     """Stack the samples' fields: numbers, arrays and tensors become NumPy arrays."""
     sample = batch[0]
     if isinstance(sample, np.ndarray):
         return _stack(batch)
     if isinstance(sample, Tensor):
-        return _stack([np.asarray(t._array()) for t in batch])
+        return stack_tensors(batch)
     if isinstance(sample, numbers.Number | np.generic):
         return np.array(batch)
     if isinstance(sample, str | bytes):
         return list(batch)
     if isinstance(sample, Mapping):
-        return {key: collate([d[key] for d in batch]) for key in sample}
+        return {key: collate([d[key] for d in batch], stack_tensors) for key in sample}
     if isinstance(sample, Sequence):
         lengths = {len(s) for s in batch}
         if len(lengths) != 1:
@@ -36,7 +43,7 @@ def collate(batch: Sequence[Any]) -> Any:
                 "[DataLoader] the samples of a batch must have equally many fields. Received: "
                 f"samples of {sorted(lengths)} fields; give a collate_fn to combine them"
             )
-        return [collate(fields) for fields in zip(*batch, strict=True)]
+        return [collate(fields, stack_tensors) for fields in zip(*batch, strict=True)]
     raise TypeMismatch(
         "[DataLoader] samples must be made of tensors, NumPy arrays, numbers, strings, dicts and "
         f"lists. Received: {type(sample).__name__}; give a collate_fn to combine them"
@@ -55,7 +62,13 @@ def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
         ) from None
 
 
-def keep(sample: Any) -> Any:
+def default_collate_fn(batch: Sequence[Any]) -> Any:
+    """What a loader makes of a list of samples, for users' own functions: as `collate`, but
+    tensors stay tensors."""
+    return collate(batch, lambda tensors: stack(list(tensors)))
+
+
+def default_convert_fn(sample: Any) -> Any:
     """The stand-in for `collate` when batching is off: the dataset's samples are batches."""
     return sample
 

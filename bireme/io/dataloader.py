@@ -13,7 +13,7 @@ from bireme.core import trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.place import Place, as_place
 from bireme.io import tuning
-from bireme.io.collate import Collate, collate, keep, to_tensors
+from bireme.io.collate import Collate, collate, default_convert_fn, to_tensors
 from bireme.io.dataset import IterableDataset
 from bireme.io.pool import Pool
 from bireme.io.sampler import BatchSampler
@@ -68,7 +68,7 @@ class DataLoader:
         self.batch_size = batch_size
         self.batch_sampler = self._batches(batch_sampler, batch_size, shuffle, drop_last)
         batching = batch_sampler is not None or batch_size is not None
-        self.collate_fn = collate_fn or (collate if batching else keep)
+        self.collate_fn = collate_fn or (collate if batching else default_convert_fn)
         self._pool: Pool | None = None
         if tuning.steps:
             self._use_workers(tuning.best_workers(self))

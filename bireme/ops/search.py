@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -185,10 +185,17 @@ def _topk(xp, x, k=1, axis=-1, largest=True):
     return xp.moveaxis(values, -1, axis), xp.moveaxis(index, -1, axis).astype(np.int64)
 
 
+class TopKRetType(NamedTuple):
+    """What `topk` returns."""
+
+    values: Tensor
+    indices: Tensor
+
+
 def topk(
     x: Tensor, k: Any, axis: int | None = None, largest: bool = True, sorted: bool = True,
     name: str | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> TopKRetType:  # fmt: skip
     """The k largest (or smallest) elements along `axis` and where they are, always in order."""
     count = number(k, "k")
     where_ = axis_in(-1 if axis is None else axis, x.ndim, "topk")
@@ -197,7 +204,7 @@ def topk(
         raise InvalidArgument(
             f"[topk] k must be from 1 to the length {length} of axis {where_}. Received: k={count}"
         )
-    return tuple(_topk(x, count, where_, bool(largest)))  # type: ignore[return-value]
+    return TopKRetType(*_topk(x, count, where_, bool(largest)))
 
 
 def kthvalue(

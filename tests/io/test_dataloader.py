@@ -19,6 +19,7 @@ import pytest
 import bireme
 from bireme.core.errors import BiremeError, ExecutionError
 from bireme.io import DataLoader, Dataset, IterableDataset, get_worker_info
+from bireme.io.collate import default_collate_fn, default_convert_fn
 
 
 class Squares(Dataset):
@@ -301,6 +302,17 @@ def test_samples_that_do_not_fit_together():
         next(iter(DataLoader(Fields([(1,), (1, 2)]), batch_size=2)))
     with pytest.raises(BiremeError, match="Received: object"):
         next(iter(DataLoader(Fields([object()]), batch_size=1)))
+
+
+def test_what_a_loader_does_with_samples_can_be_called():
+    made = default_collate_fn(
+        [(1, {"x": bireme.ones([2])}, "a"), (2, {"x": bireme.ones([2])}, "b")]
+    )
+    assert made[0].tolist() == [1, 2]
+    assert isinstance(made[1]["x"], bireme.Tensor)
+    assert made[1]["x"].shape == [2, 2]
+    assert made[2] == ["a", "b"]
+    assert default_convert_fn(3) == 3
 
 
 def test_a_feed_list_names_the_fields():

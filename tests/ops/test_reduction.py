@@ -131,3 +131,15 @@ def test_second_derivatives():
     (second,) = bireme.grad(first[0], [x])
     p = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
     np.testing.assert_allclose(second.numpy(), [p[0] * (1 - p[0]), -p[0] * p[1]], rtol=1e-5)
+
+
+def test_topk_names_its_results():
+    def both(x):
+        return bireme.topk(x, 2)
+
+    x = T(np.array([1.0, 3.0, 2.0]))
+    for found in (both(x), x.topk(2), bireme.jit.to_static(both)(x)):
+        assert found.values.tolist() == [3.0, 2.0]
+        assert found.indices.tolist() == [1, 2]
+        values, indices = found
+        assert (values is found.values, indices is found.indices) == (True, True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.place import Place as Place
+from bireme.ops.search import TopKRetType
 
 from bireme.core.tensor import Tensor as Tensor
 from bireme.nn.functional import flash_attention as flash_attention
