@@ -212,8 +212,9 @@ void Run(ffi::ThreadPool& pool, const Product& p) {
   int64_t stretch = CeilDiv(CeilDiv(p.pixels, wanted), tall) * tall;
   stretch = std::min(stretch, tall * 32);
   const int64_t stretches = CeilDiv(p.pixels, stretch), jobs = blocks * stretches;
+  // In the order of pixels, as all kernels are shared out: a thread reads what it has written.
   const auto work = [&](int64_t job) {
-    const int64_t b = job / stretches, first = job % stretches * stretch;
+    const int64_t b = job % blocks, first = job / blocks * stretch;
     const int64_t last = std::min(p.pixels, first + stretch);
     std::vector<const float*> table(taps * tall);
     for (int64_t begin = 0; begin < p.run; begin += step)

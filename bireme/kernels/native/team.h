@@ -38,14 +38,15 @@ class Team {
     body_ = [](const void* w, int64_t i) { (*static_cast<const Work*>(w))(i); };
     work_ = &work;
     count_ = count;
-    next_.store(0, std::memory_order_relaxed);
+    taken_.store(0, std::memory_order_relaxed);
+    back_.store(0, std::memory_order_relaxed);
     round_.fetch_add(1, std::memory_order_relaxed);
     inside_.store(0, std::memory_order_seq_cst);  // opens the door
     if (asleep_.load(std::memory_order_seq_cst) > 0) {
       { std::lock_guard<std::mutex> hold(mutex_); }  // nobody is between looking and sleeping
       wake_.notify_all();
     }
-    Take();
+    for (int64_t i = 0; taken_.fetch_add(1, std::memory_order_relaxed) < count; ++i) work(i);
     // Closed once nobody is inside, so that nobody looks at `work` after this function.
     Patience patience;
     int64_t nobody = 0;
@@ -86,10 +87,12 @@ class Team {
     for (int64_t i = 0; i < members; ++i) std::thread([this] { Member(); }).detach();
   }
 
-  void Take() {
+  // The caller takes the first pieces and the members the last ones, so that in the next kernel a
+  // thread finds most of what it has written in its own cache.
+  void TakeLast() {
     const int64_t count = count_;
-    int64_t i;
-    while ((i = next_.fetch_add(1, std::memory_order_relaxed)) < count) body_(work_, i);
+    while (taken_.fetch_add(1, std::memory_order_relaxed) < count)
+      body_(work_, count - 1 - back_.fetch_add(1, std::memory_order_relaxed));
   }
 
   void Member() {
@@ -106,7 +109,7 @@ class Team {
       }
       if (inside == kClosed) continue;  // too late: the others did it all
       last = round_.load(std::memory_order_relaxed);
-      Take();
+      TakeLast();
       inside_.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -135,7 +138,8 @@ class Team {
   static inline std::atomic<int64_t> awake_{0};  // members that are not asleep
   alignas(64) std::atomic<int64_t> inside_{kClosed};  // members at work, or kClosed
   std::atomic<int64_t> round_{0};
-  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<int64_t> taken_{0};  // pieces that somebody has
+  std::atomic<int64_t> back_{0};               // of them, from the end
   alignas(64) std::atomic<bool> busy_{false};
   std::atomic<int64_t> asleep_{0};
   void (*body_)(const void*, int64_t) = nullptr;
