@@ -12,7 +12,7 @@ from typing import Any
 from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, know, known_as
+from bireme.core.lowering import Widened, in_type, know, known_as
 from bireme.core.op import Call
 from bireme.kernels.pallas_norm import Term
 
@@ -51,6 +51,18 @@ def term_of(array: Any, width: int) -> Term:
     return Term(known.narrow.reshape(-1, width))
 
 
+def _before_widening(x: Any, y: Any) -> Any:
+    """The sum of two arrays that were widened, if it can be made in their own type as well."""
+    a, b = known_as(x), known_as(y)
+    if not (isinstance(a, Widened) and isinstance(b, Widened)):
+        return None
+    known = known_as(a.narrow)
+    if not getattr(known, "widened", False) or a.narrow.dtype != b.narrow.dtype:
+        return None
+    narrow = known.plus(b.narrow)
+    return None if narrow is None else in_type(jax_door.jnp(), narrow, x.dtype)
+
+
 def _alike(call: Call) -> bool:
     x, y = call.types
     return isinstance(x, Aval) and isinstance(y, Aval) and x.is_static and x.shape == y.shape
@@ -63,6 +75,9 @@ def _add(call: Call, x: Any, y: Any) -> Any:
         out = None if plus is None else plus(other)
         if out is not None:
             return out
+    out = _before_widening(x, y)
+    if out is not None:
+        return out
     out = call.op.lower(jax_door.jnp(), call, [x, y])
     addends = (*addends_of(x), *addends_of(y))
     know(out, Sum(addends if len(addends) <= _MANY else (x, y)))

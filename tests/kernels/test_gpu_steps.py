@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.core import kernels, trace
-from bireme.kernels import gpu_gate, gpu_norm, install, nvidia, pallas_norm
+from bireme.kernels import gpu_gate, gpu_linear, gpu_norm, install, nvidia, pallas_norm
 from bireme.nn import functional as F
 from tests.kernels.test_gpu_lowerings import step_of
 
@@ -106,6 +106,41 @@ def test_slices_with_gaps_steps_and_positions():
 
     x = np.random.default_rng(2).standard_normal((3, 8))
     assert_same_step([x], step, "joined_slices")
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    lead=st.lists(st.integers(1, 5), min_size=1, max_size=2),
+    columns=st.lists(st.sampled_from([8, 16, 32]), min_size=2, max_size=4),
+    width=st.sampled_from([32, 48, 64]),
+    autocast=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_layers_that_read_one_array(lead, columns, width, autocast, seed):
+    """Their gradients are joined if one has few columns, alone or after others."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((*lead, width))
+    weights = [rng.standard_normal((width, n)) / 8 for n in columns]
+    half = "float32" if autocast else "float16"
+    joined = []
+
+    def step(x, *weights):
+        with paddle.amp.auto_cast(enable=autocast and x.dtype == paddle.float32, dtype="bfloat16"):
+            h = F.relu(x) * 0.5
+            outs = [F.linear(h, w) for w in weights]
+        return sum((i + 1.5) * y.astype("float32").sum() for i, y in enumerate(outs))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_linear, "_LARGE", 1)
+        plus = gpu_linear.LinearGradient.plus
+        patch.setattr(
+            gpu_linear.LinearGradient,
+            "plus",
+            lambda self, other: joined.append(plus(self, other)) or joined[-1],
+        )
+        assert_same_step([x, *weights], step, "joined_gradients", 2e-2, dtype=half)
+    if min(columns) * 4 <= width:
+        assert any(out is not None for out in joined)
 
 
 def interpret_gates(patch):

@@ -16,6 +16,7 @@ TESTED = {
     "decode": "test_gpu_decode.test_products_in_parts",
     "gate_gradients": "test_gpu_steps.test_gate_gradients",
     "gathered_max_pool": "test_gpu_lowerings.test_gathered_max_pool_gradients",
+    "joined_gradients": "test_gpu_steps.test_layers_that_read_one_array",
     "joined_slices": "test_gpu_steps.test_gradients_of_neighbouring_slices",
     "kept_dropout": "test_cpu_kept.test_dropout",
     "kept_layer_norm": "test_cpu_kept.test_layer_norm",
