@@ -30,13 +30,20 @@ ROUNDS, PATIENCE_SECONDS = 8, 4.0  # the first of the two that is over ends a ra
 # While the two best are this near, the race goes on, for at most three times as long.
 TIE = 1.06
 FAR_BEHIND = 1.5  # times the best, after two rounds: out of the race
+# A machine is unsteady where the usual round takes so many times as long as the best one, or where
+# others have this share of a core.
+UNSTEADY, OTHERS = 1.25, 0.1
+_UNSURE = "?"  # before the name on disk of an engine that won an unsteady race
 # How engines are compared; a choice that was made in another way counts no more.
-RULE = "median of turns' means against the round's best, more turns for ties, sized engines"
+RULE = (
+    "median of turns' means against the round's best, more turns for ties, races under load twice"
+)
 logger = logging.getLogger("bireme.inference")
 
 
 def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -> Engine:
-    """The engine that runs these inputs fastest here; the choice is remembered on disk."""
+    """The engine that runs these inputs fastest here; the choice is remembered on disk. One that
+    won while the machine was unsteady is asked to win the next process's race, too."""
     path = os.path.join(options._cache_dir or settings.cache_dir or ".", "engines.json")
     key = _key(prepared, options, arrays)
     known = _read(path).get(key)
@@ -55,21 +62,24 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
             made[name], runners[name] = engine, runner
         except (EngineUnavailable, BiremeError) as e:
             logger.debug("%s is out of the race: %s", name, e)
-    times = _race(runners, arrays)
+    times, steady = _race(runners, arrays)
     best = min(times, key=lambda name: times[name])
     if not options.glog_info_disabled():
         shown = ", ".join(f"{n} {t * 1e3:.2f} ms" for n, t in times.items())
-        logger.info("engine: %s (%s)", best, shown)
-    _remember(path, key, best)
+        logger.info("engine: %s (%s%s)", best, shown, "" if steady else "; unsteady")
+    sure = steady or known == _UNSURE + best
+    _remember(path, key, best if sure else _UNSURE + best)
     return made[best]
 
 
-def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str, float]:
-    """What a run takes in each engine. They take turns, so that whatever else the machine does
-    meets all; one that is far behind is not asked again."""
+def _race(
+    runners: dict[str, Runner], arrays: Sequence[np.ndarray]
+) -> tuple[dict[str, float], bool]:
+    """What a run takes in each engine, and whether the machine was steady. They take turns, so that
+    whatever else it does meets all; one that is far behind is not asked again."""
     rounds: list[dict[str, float]] = []
     times: dict[str, float] = {}
-    start = time.perf_counter()
+    start, others = time.perf_counter(), _others_seconds()
     for turn in range(3 * ROUNDS):
         ahead = sorted(times.values())[:2]
         if turn >= 2:
@@ -83,7 +93,24 @@ def _race(runners: dict[str, Runner], arrays: Sequence[np.ndarray]) -> dict[str,
             break
         rounds.append({name: _measure(runners[name], arrays) for name in running})
         times = _compared(rounds)
-    return times
+    others, seconds = _others_seconds() - others, time.perf_counter() - start
+    best = [min(turns.values()) for turns in rounds]
+    alone = others <= OTHERS * seconds + 0.05  # the system counts in steps of 0.01
+    return times, alone and median(best) <= UNSTEADY * min(best)
+
+
+def _others_seconds() -> float:
+    """What this process's cores have been busy without it, since some moment; always 0 where the
+    system does not tell."""
+    try:
+        cores = {f"cpu{n}" for n in os.sched_getaffinity(0)}
+        with open("/proc/stat", encoding="ascii") as file:
+            rows = [line.split() for line in file if line.partition(" ")[0] in cores]
+    except (AttributeError, OSError):
+        return 0.0
+    # user, nice, system, idle, waiting, interrupts of two kinds, stolen by other machines
+    ticks = sum(int(row[i]) for row in rows for i in (1, 2, 3, 6, 7, 8))
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def _compared(rounds: list[dict[str, float]]) -> dict[str, float]:
