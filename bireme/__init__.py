@@ -72,11 +72,14 @@ _LAZY_NAMES = {
             "autocast get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype "
             "is_autocast_enabled"
         ),
+        "audio.windows": (
+            "bartlett_window blackman_window hamming_window hann_window kaiser_window"
+        ),
         "autograd": "enable_grad grad is_grad_enabled no_grad set_grad_enabled",
         "device": (
-            "get_device is_compiled_with_cinn is_compiled_with_cuda is_compiled_with_custom_device "
-            "is_compiled_with_distribute is_compiled_with_ipu is_compiled_with_rocm "
-            "is_compiled_with_xpu set_device"
+            "Event Stream device_guard get_device is_compiled_with_cinn is_compiled_with_cuda "
+            "is_compiled_with_custom_device is_compiled_with_distribute is_compiled_with_ipu "
+            "is_compiled_with_rocm is_compiled_with_xpu set_device"
         ),
         "distributed.parallel": "DataParallel",
         "core.printing": "set_printoptions",

@@ -100,3 +100,17 @@ def test_other_addresses(paddle):
     bireme.seed(77)
     assert bireme.random.initial_seed() == 77
     assert bireme.special.expm1 is bireme.expm1
+
+
+def test_layers_have_pytorchs_names_too(paddle):
+    """Those that the wheel has, and for the same layers."""
+    found = {
+        name: kind.__name__
+        for name, kind in vars(paddle.nn).items()
+        if isinstance(kind, type) and issubclass(kind, paddle.nn.Layer) and kind.__name__ != name
+    }
+    assert found["HuberLoss"] == "SmoothL1Loss"
+    wrong = [
+        n for n, known in found.items() if getattr(bireme.nn, n) is not getattr(bireme.nn, known)
+    ]
+    assert wrong == []

@@ -10,6 +10,7 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
+from bireme.ops.creation import placed
 
 # Each takes the number of points of the symmetric window (two or more) and its parameters.
 Maker = Callable[..., np.ndarray]
@@ -127,3 +128,63 @@ def get_window(
         return constant(np.ones(win_length, to))
     made = MAKERS[name](win_length + bool(fftbins), *parameters)
     return constant((made[:-1] if fftbins else made).astype(to))
+
+
+# --- by their own names, with PyTorch's arguments ------------------------------------------------
+
+
+def _named(
+    window: Any, length: int, periodic: bool, dtype: Any, layout: Any, device: Any,
+    pin_memory: bool, requires_grad: bool,
+) -> Tensor:  # fmt: skip
+    if layout not in (None, "strided"):
+        raise InvalidArgument(f"a window is an ordinary tensor. Received: layout={layout!r}")
+    made = get_window(window, length, periodic, dtype)
+    return placed(made, device, requires_grad, pin_memory)
+
+
+def bartlett_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = "float32", layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A triangle that begins at zero; `get_window("bartlett", ...)`."""
+    return _named(
+        "bartlett", window_length, periodic, dtype, layout, device, pin_memory, requires_grad
+    )
+
+
+def blackman_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = "float32", layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """`get_window("blackman", ...)`."""
+    return _named(
+        "blackman", window_length, periodic, dtype, layout, device, pin_memory, requires_grad
+    )
+
+
+def hamming_window(
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
+    dtype: Any = "float32", layout: Any = None, device: Any = None, pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """alpha - beta * cos(2 pi n / N)."""
+    window = ("general_cosine", [alpha, beta])
+    return _named(window, window_length, periodic, dtype, layout, device, pin_memory, requires_grad)
+
+
+def hann_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = "float32", layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """`get_window("hann", ...)`."""
+    return _named("hann", window_length, periodic, dtype, layout, device, pin_memory, requires_grad)
+
+
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = "float32",
+    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """`get_window(("kaiser", beta), ...)`."""
+    window = ("kaiser", beta)
+    return _named(window, window_length, periodic, dtype, layout, device, pin_memory, requires_grad)

@@ -170,7 +170,14 @@ class Tensor:
     def __len__(self) -> int:
         if self.ndim == 0:
             raise TypeMismatch("len() of a 0-d tensor; use .item() to read its value")
-        return self._value.aval.shape[0]
+        size = self._value.aval.shape[0]
+        if not isinstance(size, int):
+            raise TypeMismatch(
+                f"the length of a tensor of shape {self.shape} is not known while a program is "
+                "written, so it has no len() and cannot be iterated over; compute with x.shape[0], "
+                "or loop with paddle.static.nn.while_loop"
+            )
+        return size
 
     def __hash__(self) -> int:
         return id(self)

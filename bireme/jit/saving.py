@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bireme.core.errors import CaptureError, InvalidArgument
+from bireme.core.errors import CaptureError, InvalidArgument, TypeMismatch
 from bireme.jit import artifact as artifacts
 from bireme.jit.static_function import StaticFunction, capture_with_specs, tree_specs
 
@@ -137,9 +137,7 @@ def resolve(layer: Any, input_spec: Sequence[Any] | None) -> tuple[Any, Any, lis
     function = layer.forward if isinstance(layer, Layer) else layer
     owner = layer if isinstance(layer, Layer) else getattr(layer, "_layer", None)
     if not callable(function):
-        raise InvalidArgument(
-            f"a Layer or a function was expected. Received: {type(layer).__name__}"
-        )
+        raise TypeMismatch(f"a Layer or a function was expected. Received: {type(layer).__name__}")
     if input_spec is None and isinstance(function, StaticFunction):
         input_spec = function._input_spec
     if input_spec is None:

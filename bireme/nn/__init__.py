@@ -204,6 +204,19 @@ from bireme.nn.layer.vision import (
     UpsamplingNearest2D,
 )
 
+# PyTorch's names, which Paddle has beside its own.
+AdaptiveAvgPool1d = AdaptiveAvgPool1D
+AdaptiveAvgPool2d = AdaptiveAvgPool2D
+AdaptiveAvgPool3d = AdaptiveAvgPool3D
+HuberLoss = SmoothL1Loss
+MaxUnpool1d = MaxUnPool1D
+MaxUnpool2d = MaxUnPool2D
+MaxUnpool3d = MaxUnPool3D
+UpsamplingBilinear2d = UpsamplingBilinear2D
+UpsamplingNearest2d = UpsamplingNearest2D
+ZeroPad1d = ZeroPad1D
+ZeroPad2d = ZeroPad2D
+ZeroPad3d = ZeroPad3D
 Module = Layer
 ModuleList = LayerList
 ModuleDict = LayerDict

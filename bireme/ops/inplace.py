@@ -17,23 +17,22 @@ from bireme.ops.math_unary import assign_value, cast
 
 # Functions whose in-place form is a function of the `paddle` namespace and a Tensor method.
 FUNCTIONS = (
-    "abs", "acos", "addmm", "atan", "baddbmm", "bitwise_and", "bitwise_invert",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "copysign", "cos", "digamma", "div", "divide", "equal", "erf", "expm1",
-    "floor_divide", "floor_mod", "frac", "gammainc", "gammaincc", "gammaln", "gcd",
-    "greater_equal", "greater_than", "hypot", "i0", "index_add", "index_fill", "index_put", "lcm",
-    "ldexp", "less", "less_equal", "less_than", "lgamma", "log", "log10", "log2", "logical_and",
-    "logical_not", "logical_or", "logit", "masked_fill", "masked_scatter", "mod", "multigammaln",
-    "multiply", "nan_to_num", "neg", "polygamma", "pow", "remainder", "renorm", "scatter",
-    "scatter_add", "sin", "sinc", "sinh", "square", "sub", "subtract", "tan", "tanh", "tril",
-    "triu", "trunc",
+    "abs", "acos", "acosh", "addmm", "asin", "asinh", "atan", "atanh", "baddbmm", "bitwise_and",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "copysign", "cos", "cosh", "digamma", "div", "divide", "equal", "erf",
+    "expm1", "floor_divide", "floor_mod", "frac", "gammainc", "gammaincc", "gammaln", "gcd",
+    "greater_equal", "greater_than", "hypot", "i0", "index_add", "index_fill", "index_put",
+    "lcm", "ldexp", "less", "less_equal", "less_than", "lgamma", "log", "log10", "log1p",
+    "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "masked_fill",
+    "masked_scatter", "mod", "multigammaln", "multiply", "nan_to_num", "neg", "not_equal",
+    "polygamma", "pow", "remainder", "renorm", "scatter", "scatter_add", "sin", "sinc", "sinh",
+    "square", "sub", "subtract", "tan", "tanh", "tril", "triu", "trunc",
 )  # fmt: skip
 
 # Those whose in-place form is a Tensor method only.
 METHODS = (
-    "acosh", "add", "asin", "asinh", "atanh", "ceil", "clamp", "clip", "cosh", "erfinv", "exp",
-    "floor", "lerp", "log1p", "logical_xor", "mul", "not_equal",
-    "put_along_axis", "reciprocal", "round", "rsqrt", "scale", "sigmoid", "sqrt",
+    "add", "ceil", "clamp", "clip", "erfinv", "exp", "floor", "lerp", "mul", "put_along_axis",
+    "reciprocal", "round", "rsqrt", "scale", "sigmoid", "sqrt",
 )  # fmt: skip
 
 

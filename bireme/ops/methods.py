@@ -125,7 +125,7 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
     """The tensor's rows, as views."""
     if self.ndim == 0:
         raise TypeMismatch("a 0-d tensor cannot be iterated over; use .item() to read its value")
-    return (getitem(self, i) for i in range(self._value.aval.shape[0]))
+    return (getitem(self, i) for i in range(len(self)))
 
 
 def _contains(self: Tensor, value: Any) -> bool:

@@ -52,3 +52,13 @@ layer("audio.features.LogMelSpectrogram", 8000, 128, 64, n_mels=12, top_db=60.0,
 layer("audio.features.MFCC", 8000, 10, 128, n_mels=12, inputs=[SOUND], _rtol=1e-2, _atol=1e-2)
 raises_layer("audio.features.MFCC", n_mfcc=20, n_mels=10)
 raises_layer("audio.features.Spectrogram", power=0.0)
+
+
+for name in (f"{kind}_window" for kind in ("bartlett", "blackman", "hamming", "hann", "kaiser")):
+    case(name, 6)
+    case(name, 5, periodic=False, dtype="float64")
+    case(name, 1)
+    case(name, 0)
+    raises(name, -1)
+case("hamming_window", 6, alpha=0.6, beta=0.3)
+case("kaiser_window", 6, False, 5.0)

@@ -173,6 +173,18 @@ def _in_place(name):
     return run
 
 
+def _in_place_function(name):
+    """The same by the function's name in the package."""
+
+    def run(p, x, *others):
+        y = x.clone()
+        returned = getattr(p, name)(y, *others)
+        return y, returned
+
+    run.__name__ = name
+    return run
+
+
 for name in ("exp_", "sqrt_", "tanh_", "sin_", "abs_", "reciprocal_", "floor_", "ceil_", "round_",
      "log_",
              "square_", "neg_", "rsqrt_"):  # fmt: skip
@@ -180,6 +192,11 @@ for name in ("exp_", "sqrt_", "tanh_", "sin_", "abs_", "reciprocal_", "floor_", 
 for name in ("add_", "subtract_", "multiply_", "divide_", "remainder_"):
     case_fn(f"in-place-{name}", _in_place(name), T(3, 4, low=0.5), T(3, 4, low=0.5),
             _finite_difference=False)  # fmt: skip
+for name in ("asin_", "asinh_", "atanh_", "cosh_", "log1p_"):
+    case_fn(f"function-{name}", _in_place_function(name), T(3, 4, low=0.1, high=0.9))
+case_fn("function-acosh_", _in_place_function("acosh_"), T(3, 4, low=1.1, high=3))
+case_fn("function-logical_xor_", _in_place_function("logical_xor_"), B(3, 4), B(3, 4))
+case_fn("function-not_equal_", _in_place_function("not_equal_"), I(3, 4, high=3), I(3, 4, high=3))
 case_fn("in-place-scale_", _in_place("scale_"), T(3, 4), 2.0, 1.0)
 case_fn("in-place-clip_", _in_place("clip_"), T(3, 4), -0.5, 0.5)
 case_fn("in-place-pow_", _in_place("pow_"), T(3, 4, low=0.5), 2.0)

@@ -10,7 +10,7 @@ import pytest
 
 import bireme as paddle
 from bireme import static
-from bireme.core.errors import AutogradError, CaptureError, InvalidArgument
+from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, TypeMismatch
 from bireme.profiler import count_compiles
 
 F = paddle.nn.functional
@@ -558,3 +558,11 @@ def test_state_that_another_program_changes(programs: Any) -> None:
         layer.weight._put((layer.weight * 2)._value)
     with pytest.raises(InvalidArgument, match="outside of this program"):
         static.Executor().run(feed={"x": array(3, 4)}, fetch_list=[y])
+
+
+def test_a_length_that_is_not_known_yet(programs: Any) -> None:
+    x = static.data("x", [None, 4])
+    for look in (len, list):
+        with pytest.raises(TypeMismatch, match=r"\[-1, 4\]\) is not known while"):
+            look(x)
+    assert len(static.data("y", [3, 4])) == 3
