@@ -114,3 +114,8 @@ def test_layers_have_pytorchs_names_too(paddle):
         n for n, known in found.items() if getattr(bireme.nn, n) is not getattr(bireme.nn, known)
     ]
     assert wrong == []
+
+
+def test_a_window_of_something_else_than_points_says_so():
+    with pytest.raises(TypeError, match=r"a number of points\. Received: '4'"):
+        bireme.hann_window("4")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.creation import placed
 
@@ -115,6 +116,10 @@ def get_window(
         raise InvalidArgument(
             f"[get_window] the {name} window needs parameters: pass ({name!r}, …). Received: "
             f"{window!r}"
+        )
+    if not isinstance(win_length, Real):
+        raise TypeMismatch(
+            f"[get_window] win_length must be a number of points. Received: {win_length!r}"
         )
     if win_length < 0 or int(win_length) != win_length:
         raise InvalidArgument(f"[get_window] win_length must be 0 or more. Received: {win_length}")

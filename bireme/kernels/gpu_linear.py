@@ -69,9 +69,7 @@ class LinearGradient:
         start = 0
         for layer in layers:
             stop = start + layer.grad.shape[1]
-            if layer.by_weight is not None:
-                own = by_weights[:, start:stop].astype(layer.by_weight.dtype)
-                replace(layer.by_weight, own)
+            replace(layer.by_weight, by_weights[:, start:stop].astype(layer.by_weight.dtype))
             start = stop
         know(out, LinearGradient(self.x, self.rows, tuple(layers)))
         return out
