@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from bench import peers
 
@@ -51,6 +52,7 @@ class Peer:
     """One worker process; use as a context manager."""
 
     worker = "bench.worker"
+    process_group: int | None = None  # 0: its own
 
     def __init__(self, name: str, workload: str, **extra_environment: str):
         if not peers.installed(name):
@@ -60,7 +62,7 @@ class Peer:
         self.arguments: tuple[str, ...] = (name, workload)
         self.extra = extra_environment
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Self:
         # stderr goes to a file: a full pipe that nobody reads would stop the worker.
         logs = ROOT / ".bench" / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -72,9 +74,13 @@ class Peer:
             stderr=self.log,
             text=True,
             cwd=ROOT,
-            env=environment(**self.extra),
+            env=self.environment(),
+            process_group=self.process_group,
         )
         return self
+
+    def environment(self) -> dict[str, str]:
+        return environment(**self.extra)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the worker and wait for its result."""
@@ -103,7 +109,8 @@ class Peer:
         trace: TracebackType | None,
     ) -> None:
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with suppress(BrokenPipeError):  # of a command that a dead process did not read
+                self.process.stdin.close()
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:

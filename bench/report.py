@@ -69,10 +69,11 @@ def _cpu_model() -> str:
 
 def caption(where: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {v}" for name, v in where["versions"].items())
-    text = (
-        f"Measured {where['date']} on {where['cpu']}, {where['cores']} cores, "
-        f"{where['threads']} threads per peer; {versions}."
-    )
+    if "gpu" in where:
+        on = f"{where['gpu']} with {where['cpu']}, {where['cores']} cores"
+    else:
+        on = f"{where['cpu']}, {where['cores']} cores, {where['threads']} threads per peer"
+    text = f"Measured {where['date']} on {on}; {versions}."
     if where["load_at_start"] > BUSY_LOAD:
         # Stays with the figures wherever they go: such a run proves nothing.
         text += f" **The machine was busy (load {where['load_at_start']:.1f}): measure again.**"

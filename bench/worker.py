@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -111,6 +112,7 @@ def answer(make: Callable[[], Any]) -> None:
             method: Callable[..., Any] = getattr(worker, name)
             reply = {"result": method(*arguments)}
         except Exception as e:
+            traceback.print_exc()  # to the log
             first_line = (str(e).strip() or "no message").splitlines()[0]
             reply = {"error": f"{type(e).__name__}: {first_line[:300]}"}
         channel.write(json.dumps(reply) + "\n")

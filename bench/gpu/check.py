@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.gpu.state import wait_for
 from bench.workloads import WORKLOADS, make_weights, without_dropout
 
 
@@ -25,11 +27,35 @@ def first_losses(size: Any, steps: int = 4) -> list[float]:
     return [trainer.read(trainer.step(i)) for i in range(steps)]
 
 
-def steady(trainer: Any, seconds: float, synchronize: Any) -> float:
-    """Seconds per step, best of several stretches."""
+def prepare(peer: str, workload: str, seconds: float) -> Callable[[], dict[str, Any]]:
+    """Build, compile and warm up; what is returned then measures for about `seconds`, and looks
+    into a steady step of ours."""
+    size = WORKLOADS[workload]
+    if peer == "bireme":
+        from bench.paddle_models import bireme_trainer
+
+        trainer, synchronize = bireme_trainer(size, make_weights(size)), wait_for
+    else:
+        import torch
+
+        from bench.torch_models import torch_trainer
+
+        torch.set_default_device("cuda")
+        trainer = torch_trainer(size, make_weights(size))
+        synchronize = lambda loss: torch.cuda.synchronize()  # noqa: E731
     for i in range(8):
         last = trainer.step(i)
     trainer.read(last)
+
+    def measure() -> dict[str, Any]:
+        found: dict[str, Any] = {"ms": steady(trainer, seconds, synchronize) * 1e3}
+        return found | inside_a_step(trainer) if peer == "bireme" else found
+
+    return measure
+
+
+def steady(trainer: Any, seconds: float, synchronize: Any) -> float:
+    """Seconds per step, best of several stretches."""
     count = 4
     while True:
         start = time.perf_counter()
@@ -49,15 +75,28 @@ def steady(trainer: Any, seconds: float, synchronize: Any) -> float:
     return best
 
 
-def check_workload(name: str, seconds: float) -> dict[str, Any]:
+def inside_a_step(trainer: Any) -> dict[str, Any]:
+    """What a steady step donates and compiles; copying anything back to the host is an error."""
     import jax
-    import torch
 
-    from bench.paddle_models import bireme_trainer
-    from bireme.core import config, executor, place, stats
+    from bireme.core import executor, stats
 
-    size = WORKLOADS[name]
-    plain = without_dropout(size)
+    with stats.count_compiles() as compiles, jax.transfer_guard_device_to_host("disallow"):
+        for i in range(4):
+            last = trainer.step(i)
+        wait_for(last)
+    step = max(executor._programs.values(), key=lambda program: program.hits)
+    state = len(trainer.model.parameters())
+    return {
+        "donated": f"{len(step.donated)} of {len(step.graph.inputs)} inputs, {state} parameters",
+        "compiles_in_steady_steps": compiles[0],
+    }
+
+
+def check_workload(name: str, seconds: float) -> dict[str, Any]:
+    from bireme.core import config, executor, place
+
+    plain = without_dropout(WORKLOADS[name])
     on_gpu = first_losses(plain)
     gpu = place.default_place()
     place.set_default_place(place.CPUPlace())
@@ -67,31 +106,17 @@ def check_workload(name: str, seconds: float) -> dict[str, Any]:
     place.set_default_place(gpu)
 
     executor.clear_programs()
-    trainer = bireme_trainer(size, make_weights(size))
-    ours = steady(trainer, seconds, lambda loss: loss._array().block_until_ready())
-    with stats.count_compiles() as compiles, jax.transfer_guard_device_to_host("disallow"):
-        for i in range(4):
-            last = trainer.step(i)
-        last._array().block_until_ready()
-    step = max(executor._programs.values(), key=lambda program: program.hits)
-    state = len(trainer.model.parameters())
-    donated = f"{len(step.donated)} of {len(step.graph.inputs)} inputs, {state} parameters"
-    del trainer
-
-    from bench.torch_models import torch_trainer
-
-    torch.set_default_device("cuda")
-    peer = torch_trainer(size, make_weights(size))
-    theirs = steady(peer, seconds, lambda loss: torch.cuda.synchronize())
+    ours = prepare("bireme", name, seconds)()
+    theirs = prepare("torch", name, seconds)()
     return {
         "workload": name,
-        "bireme_ms": ours * 1e3,
-        "torch_eager_ms": theirs * 1e3,
-        "ratio": ours / theirs,
+        "bireme_ms": ours["ms"],
+        "torch_eager_ms": theirs["ms"],
+        "ratio": ours["ms"] / theirs["ms"],
         "loss_difference": float(np.max(np.abs(np.subtract(on_gpu, on_cpu)))),
         "loss": on_gpu[0],
-        "donated": donated,
-        "compiles_in_steady_steps": compiles[0],
+        "donated": ours["donated"],
+        "compiles_in_steady_steps": ours["compiles_in_steady_steps"],
     }
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
+from bench.gpu.peer import GpuPeer, PeerError
 
 PEERS = ("bireme", "torch")
 MEMORY_CEILING = 4.3e12  # bytes per second that this GPU's memory gives to a large copy
@@ -229,54 +230,54 @@ def _prompt(size: Size) -> np.ndarray:
     return np.random.default_rng(0).integers(0, size.vocabulary, (1, size.prompt))
 
 
-def measure(peer: str, size: Size) -> dict[str, Any]:
-    """Seconds per token from the difference of a long and a short run: no prompt, no start."""
-    started = time.perf_counter()
+def prepare(peer: str, size: Size | str) -> Callable[[], dict[str, Any]]:
+    """Build, compile and warm up; what is returned then measures."""
+    size = SIZES[size] if isinstance(size, str) else size
     run = (bireme if peer == "bireme" else torch)(size)
     short = size.tokens // 4
     for _ in range(2):
-        tokens = run(short)
-    ready = time.perf_counter() - started
-    best = {short: float("inf"), size.tokens: float("inf")}
-    for _ in range(3):
-        for count in best:
-            start = time.perf_counter()
-            tokens = run(count)
-            best[count] = min(best[count], time.perf_counter() - start)
-    each = (best[size.tokens] - best[short]) / (size.tokens - short)
-    return {
-        "tokens_per_s": 1 / each, "ms_per_token": each * 1e3, "ready_s": ready,
-        "bytes_per_token": size.bytes_per_token(),
-        "of_memory": size.bytes_per_token() / each / MEMORY_CEILING,
-        "first_tokens": tokens[0, :8].tolist(),
-    }  # fmt: skip
+        run(short)
+
+    def measure() -> dict[str, Any]:
+        """Seconds per token from the difference of a long and a short run: no prompt, no start."""
+        best = {short: float("inf"), size.tokens: float("inf")}
+        for _ in range(3):
+            for count in best:
+                start = time.perf_counter()
+                tokens = run(count)
+                best[count] = min(best[count], time.perf_counter() - start)
+        each = (best[size.tokens] - best[short]) / (size.tokens - short)
+        return {
+            "tokens_per_s": 1 / each, "ms": each * 1e3,
+            "bytes_per_token": size.bytes_per_token(),
+            "of_ceiling": size.bytes_per_token() / each / MEMORY_CEILING,
+            "first_tokens": tokens[0, :8].tolist(),
+        }  # fmt: skip
+
+    return measure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="1.1b")
     parser.add_argument("--peers", default=None)
-    parser.add_argument("--one", help="internal: measure this peer and print JSON")
     parser.add_argument("--out", help="write the figures here")
     options = parser.parse_args()
-    size = SIZES[options.size]
-    if options.one:
-        print(json.dumps(measure(options.one, size)))
-        return
     peers = options.peers or ("bireme" if options.size == "tiny" else ",".join(PEERS))
-    results: dict[str, Any] = {"size": asdict(size)}
+    results: dict[str, Any] = {"size": asdict(SIZES[options.size])}
     for peer in peers.split(","):
-        command = [sys.executable, "-m", "bench.gpu.decode", "--size", options.size, "--one", peer]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"{peer}: {done.stderr.strip()[-600:]}")
+        try:
+            with GpuPeer("decode", peer, "decode", {"size": options.size}) as worker:
+                row = results[peer] = worker.prepare() | worker.measure()
+        except PeerError as e:
+            print(f"{peer} failed: {e}", flush=True)
             continue
-        row = results[peer] = json.loads(done.stdout.strip().splitlines()[-1])
         print(
-            f"{peer:8} {row['tokens_per_s']:8.1f} tokens/s  {row['ms_per_token']:7.3f} ms  "
+            f"{peer:8} {row['tokens_per_s']:8.1f} tokens/s  {row['ms']:7.3f} ms  "
             f"{row['bytes_per_token'] / 1e9:.3f} GB per token  "
-            f"{100 * row['of_memory']:5.1f} % of {MEMORY_CEILING / 1e12:.1f} TB/s  "
-            f"ready after {row['ready_s']:.0f} s"
+            f"{100 * row['of_ceiling']:5.1f} % of {MEMORY_CEILING / 1e12:.1f} TB/s  "
+            f"ready after {row['ready_s']:.0f} s",
+            flush=True,
         )
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:

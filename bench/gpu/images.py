@@ -10,17 +10,23 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Images:
+    layers: int = 50
     batch: int = 256
     pixels: int = 224
     classes: int = 1000
     learning_rate: float = 0.01
 
     def flops(self) -> float:
-        """4.1 G multiply-adds an image forward, twice that backward."""
-        return 3 * 2 * 4.1e9 * self.batch
+        """4.1 G multiply-adds of ResNet-50 (1.8 of ResNet-18) for an image of 224 x 224 pixels
+        forward, twice that backward."""
+        each = {50: 4.1e9, 18: 1.8e9}[self.layers] * (self.pixels / 224) ** 2
+        return 3 * 2 * each * self.batch
 
 
-SIZES = {"resnet50": Images()}
+SIZES = {
+    "resnet50": Images(),
+    "resnet_tiny": Images(layers=18, batch=2, pixels=32, classes=10),
+}
 
 
 def _batch(size: Images) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +36,7 @@ def _batch(size: Images) -> tuple[np.ndarray, np.ndarray]:
 
 
 def paddle(paddle: Any, size: Images) -> Any:
-    net = paddle.vision.models.resnet50()
+    net = getattr(paddle.vision.models, f"resnet{size.layers}")()
     loss = paddle.nn.functional.cross_entropy
     optimizer = paddle.optimizer.Momentum(size.learning_rate, 0.9, parameters=net.parameters())
     x, y = _batch(size)
@@ -39,9 +45,9 @@ def paddle(paddle: Any, size: Images) -> Any:
 
 
 def torch(torch: Any, size: Images) -> Any:
-    from torchvision.models import resnet50  # type: ignore[import-not-found]
+    from torchvision import models  # type: ignore[import-not-found]
 
-    net = resnet50().cuda().to(memory_format=torch.channels_last)
+    net = getattr(models, f"resnet{size.layers}")().cuda().to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(net.parameters(), size.learning_rate, momentum=0.9, fused=True)
 
     class WithLoss(torch.nn.Module):

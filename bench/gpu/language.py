@@ -47,6 +47,8 @@ class Transformer:
 SIZES = {
     "gpt2": Transformer(12, 768, 12, 3072, 50257, batch=16, tokens=1024),
     "llama1b": Transformer(22, 2048, 32, 5632, 32000, batch=4, tokens=4096, kv_heads=4),
+    "gpt2_tiny": Transformer(2, 32, 2, 64, 97, batch=2, tokens=16),
+    "llama_tiny": Transformer(2, 32, 4, 64, 97, batch=2, tokens=16, kv_heads=2),
 }
 
 

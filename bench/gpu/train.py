@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bench.gpu import images, language
+from bench.gpu.peer import GpuPeer, PeerError
+from bench.gpu.state import wait_for
 
 PEERS = ("bireme", "torch", "compile")
 BF16_CEILING = 790e12  # of a large product, measured (see docs/benchmarks.md)
@@ -40,7 +40,7 @@ def bireme_step(model: str) -> tuple[Any, Any]:
         optimizer.clear_grad()
         return loss
 
-    return step, lambda loss: loss._array().block_until_ready()
+    return step, wait_for
 
 
 def torch_step(model: str, compiled: bool) -> tuple[Any, Any]:
@@ -88,8 +88,8 @@ class _Language:
         )
 
 
-def measure(peer: str, model: str, seconds: float) -> dict[str, Any]:
-    started = time.perf_counter()
+def prepare(peer: str, model: str, seconds: float) -> Callable[[], dict[str, Any]]:
+    """Build, compile and warm up; what is returned then measures, for `seconds` at least."""
     if peer == "bireme":
         step, wait = bireme_step(model)
     else:
@@ -98,19 +98,23 @@ def measure(peer: str, model: str, seconds: float) -> dict[str, Any]:
     for i in range(6):
         last = step(i)
     wait(last)
-    ready = time.perf_counter() - started
-    best, spent = float("inf"), 0.0
-    while spent < seconds:
-        start = time.perf_counter()
-        for i in range(10):
-            last = step(i)
-        wait(last)
-        took = time.perf_counter() - start
-        best, spent = min(best, took / 10), spent + took
-    return {
-        "ms": best * 1e3, "losses": losses, "ready_s": ready, "memory_gib": _peak(peer),
-        "host_ms": _host_only(step, wait),
-    }  # fmt: skip
+
+    def measure() -> dict[str, Any]:
+        best, spent = float("inf"), 0.0
+        while spent < seconds:
+            start = time.perf_counter()
+            for i in range(10):
+                last = step(i)
+            wait(last)
+            took = time.perf_counter() - start
+            best, spent = min(best, took / 10), spent + took
+        flops = _size(model).flops() / best
+        return {
+            "ms": best * 1e3, "losses": losses, "host_ms": _host_only(step, wait),
+            "tflops": flops / 1e12, "of_ceiling": flops / BF16_CEILING,
+        }  # fmt: skip
+
+    return measure
 
 
 def _host_only(step: Any, wait: Any) -> float:
@@ -122,38 +126,24 @@ def _host_only(step: Any, wait: Any) -> float:
     return spent * 1e3
 
 
-def _peak(peer: str) -> float:
-    if peer == "bireme":
-        import jax
-
-        return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**30
-    import torch
-
-    return torch.cuda.max_memory_allocated() / 2**30
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["gpt2"])
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--one", help="internal: measure this peer and print JSON")
     parser.add_argument("--out", help="write the figures here")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one, options.models[0], options.seconds)))
-        return
     results: dict[str, Any] = {}
     for model in options.models:
         rows = results[model] = {}
         for peer in options.peers.split(","):
-            command = [sys.executable, "-m", "bench.gpu.train", model, "--one", peer]
-            command += ["--seconds", str(options.seconds)]
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
-            if done.returncode:
-                print(f"{model} {peer} failed:\n{done.stderr[-3000:]}", flush=True)
+            arguments = {"model": model, "seconds": options.seconds}
+            try:
+                with GpuPeer(model, peer, "train", arguments) as worker:
+                    rows[peer] = worker.prepare() | worker.measure()
+            except PeerError as e:
+                print(f"{model} {peer} failed: {e}", flush=True)
                 continue
-            rows[peer] = json.loads(done.stdout.strip().splitlines()[-1])
             show(model, peer, rows)
     if options.out:
         Path(options.out).write_text(json.dumps(results, indent=1))
@@ -161,12 +151,12 @@ def main() -> None:
 
 def show(model: str, peer: str, rows: dict[str, Any]) -> None:
     row = rows[peer]
-    ratio = row["ms"] / rows["bireme"]["ms"] if "bireme" in rows else float("nan")
-    flops = _size(model).flops() / (row["ms"] * 1e-3)
+    ratio = rows["bireme"]["ms"] / row["ms"] if "bireme" in rows else float("nan")
+    memory = row["memory_gib"]
     print(
-        f"{model:9s} {peer:8s} {row['ms']:8.2f} ms  ours/peer {1 / ratio:5.2f}  "
-        f"{flops / 1e12:6.1f} TFLOP/s ({flops / BF16_CEILING:4.0%} of a large product)  "
-        f"{row['memory_gib']:6.1f} GiB  ready {row['ready_s']:5.1f} s  "
+        f"{model:9s} {peer:8s} {row['ms']:8.2f} ms  ours/peer {ratio:5.2f}  "
+        f"{row['tflops']:6.1f} TFLOP/s ({row['of_ceiling']:4.0%} of a large product)  "
+        f"{'-' if memory is None else f'{memory:6.1f} GiB'}  ready {row['ready_s']:5.1f} s  "
         f"host {row['host_ms']:5.1f} ms  "
         f"losses {', '.join(f'{x:.4f}' for x in row['losses'])}",
         flush=True,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bireme as paddle
-from bench.gpu.decode import SIZES, Size, build, measure
+from bench.gpu.decode import SIZES, Size, build, prepare
 from bireme.core.errors import InvalidArgument
 from bireme.nn.generation import KVCache, generate, stream
 from bireme.nn.generation.cache import cache_write
@@ -277,6 +277,6 @@ def test_errors(model):
 
 @pytest.mark.slow
 def test_the_benchmark_runs():
-    found = measure("bireme", SMALL)
+    found = prepare("bireme", SMALL)()
     assert found["tokens_per_s"] > 0
     assert len(found["first_tokens"]) == 8
