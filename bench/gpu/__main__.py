@@ -22,8 +22,6 @@ from bench.gpu import plan, schedule, table
 from bench.gpu.decode import MEMORY_CEILING
 from bench.gpu.train import BF16_CEILING
 
-NAME = "gpu"
-
 
 def main() -> int:
     parser = _parser()
@@ -34,9 +32,10 @@ def main() -> int:
         parser.error("figures of tiny sizes do not belong into docs/benchmarks.md")
     where, results = (earlier["machine"], earlier["results"]) if earlier else measure(options)
     text = table.render(results["workloads"], _about(results["run"]))
-    report.publish(NAME, where, results, text, options.update_docs)
+    name = "gpu_tiny" if tiny else "gpu"
+    report.publish(name, where, results, text, options.update_docs)
     if options.out:
-        shutil.copyfile(report.RESULTS / f"{NAME}.json", options.out)
+        shutil.copyfile(report.RESULTS / f"{name}.json", options.out)
     return 1 if table.incomplete(results["workloads"]) else 0
 
 

@@ -101,7 +101,7 @@ _WORKLOADS = {
         "check",
         {"workload": "mlp_tiny", "seconds": 2.0},
         {"workload": "mlp_tiny", "seconds": 0.1},
-        {"bireme": (3, 15), "torch": (3, 10)},
+        {"bireme": (4, 15), "torch": (3, 10)},
     ),
     "spectral": (
         "spectral",
