@@ -40,12 +40,13 @@ _PEERS = {
     "jax": ("jax", "bench.jax_models:jax_trainer", "jitted JAX"),
     "paddle": ("paddle", "bench.paddle_models:paddle_trainer", "Paddle eager"),
     "torch": ("torch", "bench.torch_models:torch_trainer", "torch eager"),
+    "torch_nudged": ("torch", "bench.torch_models:torch_trainer", "torch from nudged weights"),
     "torch_double": ("torch", "bench.torch_models:double_trainer", "torch in float64"),
     "torch_compile": ("torch", "bench.torch_models:compiled_trainer", "torch.compile"),
 }
 
 # Peers of `bench to_static` and `bench curves`.
-_ELSEWHERE = ("captured", "bireme_double", "torch_double")
+_ELSEWHERE = ("captured", "bireme_double", "torch_nudged", "torch_double")
 NAMES = tuple(n for n in _PEERS if n not in _ELSEWHERE)
 
 

@@ -16,6 +16,8 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 # Set for the peers by `bench eager --autocast`: bfloat16 autocast around model and loss.
 AUTOCAST = os.environ.get("BENCH_AUTOCAST") == "1"
+# Set for torch by `bench curves`: which of the float32 weights next to the true ones to start from.
+NUDGE = int(os.environ.get("BENCH_NUDGE", "0"))
 BATCHES = 4  # batches that a timed loop cycles through
 
 
@@ -175,7 +177,20 @@ def make_batches(size: Size, seed: int = 1) -> list[Batch]:
 
 
 def make_weights(size: Size, seed: int = 0) -> Arrays:
-    return _WEIGHTS[type(size)](size, np.random.default_rng(seed))
+    weights = _WEIGHTS[type(size)](size, np.random.default_rng(seed))
+    return nudged(weights, NUDGE) if NUDGE else weights
+
+
+def nudged(weights: Arrays, seed: int) -> Arrays:
+    """Every weight as it is or the next float32 above or below, at random; zeros stay."""
+    rng = np.random.default_rng(seed)
+
+    def moved(array: np.ndarray) -> np.ndarray:
+        towards = rng.integers(-1, 2, array.shape)
+        ends = np.where(towards > 0, np.inf, -np.inf).astype(array.dtype)
+        return np.where((towards == 0) | (array == 0), array, np.nextafter(array, ends))
+
+    return {name: moved(array) for name, array in weights.items()}
 
 
 def _normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndarray:
