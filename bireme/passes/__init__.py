@@ -23,6 +23,7 @@ from bireme.passes import (
     merge_products,
     share_common,
     split_transposed,
+    stack_layers,
 )
 from bireme.passes.low_precision import low_precision
 from bireme.passes.manager import (
@@ -66,4 +67,5 @@ __all__ = [
     "run",
     "share_common",
     "split_transposed",
+    "stack_layers",
 ]

@@ -26,6 +26,7 @@ from bireme.core.tensor import Tensor
 from bireme.nn.generation.cache import KVCache
 from bireme.nn.generation.ops import cache_write
 from bireme.nn.generation.sampling import next_token
+from bireme.nn.generation.stack import decoder_stack as decoder_stack  # for the pass
 
 _SMALLEST = 16  # the first bucket
 _LOOK_EVERY = 16  # steps between two looks at whether all samples have ended
@@ -147,13 +148,14 @@ def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> DirectPro
     # The cache and the tokens so far are updated in place. What Python may still look at is not.
     donated = (_TOKENS_AT, *range(_HEAD, len(state)))
     types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS]
-    # For kernels that read all weights of one input at once (kernels/gpu_decode.py).
+    # For kernels that read all weights of one input at once, or those of all layers
+    # (kernels/gpu_decode.py, kernels/gpu_decoder.py).
     on_gpu = place.default_place().device().platform == "gpu"
     return DirectProgram(step, types, donated, "generate", _merged if on_gpu else None)
 
 
 def _merged(graph: Graph) -> Graph:
-    return passes.run(graph, ["merge_products"])
+    return passes.run(graph, ["stack_layers", "merge_products"])
 
 
 def _logits(model: Any, ids: Tensor, cache: KVCache) -> Tensor:

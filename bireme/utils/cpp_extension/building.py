@@ -152,8 +152,7 @@ def _compile_command(plan: Plan, source: str) -> list[str]:
         return [cuda, *_NVCC, "-DPADDLE_WITH_CUDA", *includes, *plan.cuda_flags]
     command = [_required_compiler(), *_CXX, *includes]
     if plan.uses_cuda:
-        home = _cuda_home(_required_nvcc(plan.name))
-        command += ["-DPADDLE_WITH_CUDA", f"-I{home / 'include'}"]
+        command += ["-DPADDLE_WITH_CUDA", *cuda_headers(plan.name)]
     # The way into the library is ours: a user's -Werror or -D does not belong there.
     return command if source == str(MAIN) else [*command, *plan.cxx_flags]
 
@@ -162,13 +161,20 @@ def _link_command(plan: Plan) -> list[str]:
     return [_required_compiler(), "-shared", "-Wl,-Bsymbolic"]
 
 
+def cuda_runtime(what: str) -> list[str]:
+    """What links CUDA's runtime in: it finds the one driver of the process by itself."""
+    home = _cuda_home(_required_nvcc(what))
+    return [f"-L{home / 'lib64'}", "-lcudart_static", "-lrt", "-lpthread", "-ldl"]
+
+
+def cuda_headers(what: str) -> list[str]:
+    """Where CUDA's headers are, for the compiler of the host."""
+    return [f"-I{_cuda_home(_required_nvcc(what)) / 'include'}"]
+
+
 def _link_inputs(plan: Plan) -> list[str]:
     given = [f"-L{p}" for p in plan.library_paths] + list(plan.link_flags)
-    if plan.uses_cuda:
-        home = _cuda_home(_required_nvcc(plan.name))
-        # The runtime is linked in: it finds the one driver of the process by itself.
-        given += [f"-L{home / 'lib64'}", "-lcudart_static", "-lrt", "-lpthread", "-ldl"]
-    return given
+    return given + (cuda_runtime(plan.name) if plan.uses_cuda else [])
 
 
 def _required_compiler() -> str:
