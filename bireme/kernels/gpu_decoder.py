@@ -24,7 +24,7 @@ _LAYERS = 32  # of a call
 _UNIT = 64  # columns of a weight that a block multiplies at once
 _PIECES = 4  # of a product, at most
 _SPLITS = 4  # of a head's attention, at most
-_RING = 16 * 4 * 2048  # bytes of weights on their way, in shared memory
+_RING = 16 * 2 * 4096  # bytes of weights on their way, in shared memory, at least
 _FOUND = 4 * 16 * _UNIT * 4  # bytes of sums
 _SHARED = 220 << 10  # bytes of shared memory that there are for sure
 

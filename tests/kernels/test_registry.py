@@ -47,6 +47,7 @@ TESTED = {
 # Kernels without such a test, and why.
 WITHOUT = {
     "cudnn_attention": "cuDNN's own code, which runs on a GPU only",
+    "decoder": "CUDA, which runs on a GPU only: `python -m bench.gpu.decoder` compares it there",
 }
 NAMES = """
 from bireme import kernels as package

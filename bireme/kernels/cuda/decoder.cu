@@ -2,8 +2,8 @@
 //
 // A token reads every weight once, and what is lost is lost between products: the memory idles
 // while the last results come together and the next product begins. Here one block of threads on
-// every multiprocessor goes through all layers, each thread reading its share of the weights some
-// steps ahead, over the ends of products and while it waits for the others.
+// every multiprocessor goes through all layers, and one of its warps reads the block's share of the
+// weights ahead, over the ends of products and while the others wait.
 //
 // Blocks tell one another their results through `exchange`. Nobody signals that a result is there:
 // the lowest two bits of every number say which layer it is of, and readers look until all that
@@ -23,15 +23,19 @@ namespace bireme {
 namespace {
 
 constexpr int kWarps = 16;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kStageRows = 16;   // rows of a weight that a warp reads at once
+constexpr int kThreads = 32 * kWarps;  // that multiply; one warp more reads
+constexpr int kStageRows = 32;         // rows of a weight that a warp multiplies at once
 constexpr int kRowBytes = 2 * kUnit;
 constexpr int kStageBytes = kStageRows * kRowBytes;
-constexpr int kDepth = 4;        // stages of a warp that are on their way
-constexpr int kGroup = 4;        // units whose sums come together at once
-constexpr int kPieces = 4;       // of a product's inner dimension, at most
-constexpr int kSplits = 4;       // parts of a head's attention, at most
-constexpr int kPer = 8;          // elements of a cache's row that a thread reads: 16 bytes
+constexpr int kDepth = 3;  // stages of a warp that there is room for, at most
+constexpr int kSlots = kDepth * kWarps;
+// Stages of a block that are asked for at once. The memory needs no more to be busy, and whatever
+// else is read waits behind them.
+constexpr int kUnderWay = 16;
+constexpr int kGroup = 4;   // units whose sums come together at once
+constexpr int kPieces = 4;  // of a product's inner dimension, at most
+constexpr int kSplits = 4;  // parts of a head's attention, at most
+constexpr int kPer = 8;     // elements of a cache's row that a thread reads: 16 bytes
 
 template <typename T>
 __device__ __forceinline__ float2 Pair(unsigned bits);
@@ -59,11 +63,17 @@ __device__ __forceinline__ float WideOne(__half x) { return __half2float(x); }
 template <typename T>
 __device__ __forceinline__ T Narrow(float x);
 template <>
-__device__ __forceinline__ __nv_bfloat16 Narrow(float x) { return __float2bfloat16(x); }
+__device__ __forceinline__ __nv_bfloat16 Narrow(float x) {
+  return __float2bfloat16(x);
+}
 template <>
-__device__ __forceinline__ __half Narrow(float x) { return __float2half(x); }
+__device__ __forceinline__ __half Narrow(float x) {
+  return __float2half(x);
+}
 template <typename T>
-__device__ __forceinline__ float Rounded(float x) { return WideOne(Narrow<T>(x)); }
+__device__ __forceinline__ float Rounded(float x) {
+  return WideOne(Narrow<T>(x));
+}
 
 __device__ __forceinline__ unsigned Address(const void* shared) {
   return (unsigned)__cvta_generic_to_shared(shared);
@@ -86,7 +96,8 @@ struct Plan {
   int parts_at, tops_at;  // of attention, in the exchange
   int splits;
   int blocks;
-  int room;  // elements of what is multiplied
+  int room;   // elements of what is multiplied
+  int slots;  // of the ring
 };
 
 // A block's part of a product.
@@ -156,68 +167,28 @@ __device__ __forceinline__ Columns ColumnsOf(const Decoder& d, int layer, int pr
     column -= queries;
     return column < keys ? Columns{w + 1, column} : Columns{w + 2, column - keys};
   }
-  if (product == kGate) return column < d.inner ? Columns{w + 4, column} : Columns{w + 5, column - d.inner};
+  if (product == kGate)
+    return column < d.inner ? Columns{w + 4, column} : Columns{w + 5, column - d.inner};
   return {product == kMix ? w + 3 : product == kDown ? w + 6 : &d.head, column};
 }
 
 // --- reading weights ahead -----------------------------------------------------------------------
 
-// Where a warp is in the weights that it reads: some stages ahead of where it multiplies.
-struct Stream {
-  int layer, product, unit, left;  // stages of the unit that are left
-  Columns columns;
-  int row;
-  unsigned ring, arrived;  // of this warp: slots, and a barrier for each
-  unsigned slot;
+// Slots of shared memory that stages of weights pass through, in the order in which they are
+// multiplied. One warp fills them as soon as they are empty: far ahead of those that multiply, over
+// the ends of products, and while these wait.
+struct Ring {
+  unsigned first, count;
+  unsigned full, empty;  // barriers, one of each for every slot
 };
 
-// The stages of a share go round the warps, over the ends of units.
-__device__ __forceinline__ int FirstStage(const Share& share, int unit) {
-  return (threadIdx.x / 32 - unit * share.stages) & (kWarps - 1);
+// The stages of all products go round the warps. `before` are those of earlier products.
+__device__ __forceinline__ int FirstStage(const Share& share, int unit, unsigned before) {
+  return (threadIdx.x / 32 - (before + unit * share.stages)) & (kWarps - 1);
 }
 
 __device__ __forceinline__ int Stages(const Share& share, int first) {
   return (share.stages - first + kWarps - 1) / kWarps;  // none if that is negative
-}
-
-// On to the next unit that has something for this warp.
-__device__ __forceinline__ bool Next(const Decoder& d, const Block& block, Stream& s) {
-  while (true) {
-    if (s.unit + 1 < block.shares[s.product].count) {
-      ++s.unit;
-    } else {
-      if (s.product == kHead) return false;
-      s.unit = 0;
-      if (s.product == kDown && s.layer + 1 < d.count) {
-        s.product = kQkv, ++s.layer;
-      } else {
-        ++s.product;
-      }
-    }
-    const Share& share = block.shares[s.product];
-    if (share.count == 0) continue;
-    const int first = FirstStage(share, s.unit);
-    s.left = Stages(share, first);
-    if (s.left <= 0) continue;
-    s.columns = ColumnsOf(d, s.layer, s.product, share.first + s.unit * share.step);
-    s.row = share.begin + first * kStageRows;
-    return true;
-  }
-}
-
-__device__ __forceinline__ void Fetch(const Decoder& d, const Block& block, Stream& s) {
-  if (s.left <= 0 && !Next(d, block, s)) return;
-  if (threadIdx.x % 32 == 0) {
-    const unsigned arrived = s.arrived + 8 * s.slot;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrived), "n"(kStageBytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(s.ring + s.slot * kStageBytes),
-                 "l"(s.columns.weight), "r"(s.columns.first), "r"(s.row), "r"(arrived) : "memory");
-  }
-  s.row += kWarps * kStageRows;
-  --s.left;
-  s.slot = s.slot + 1 == kDepth ? 0 : s.slot + 1;
 }
 
 __device__ __forceinline__ void Wait(unsigned barrier, unsigned parity) {
@@ -227,7 +198,57 @@ __device__ __forceinline__ void Wait(unsigned barrier, unsigned parity) {
       "again:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
-      "}" ::"r"(barrier), "r"(parity) : "memory");
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// What the reading thread does: all stages of all products that are this block's.
+__device__ __forceinline__ void ReadAll(const Decoder& d, const Block& block, const Ring& ring) {
+  unsigned slot = 0, parity = 0, behind = 0, behind_parity = 0;
+  int count = 0;
+  int layer = 0, product = kQkv;
+#pragma unroll 1
+  while (true) {
+    const Share share = block.shares[product];
+#pragma unroll 1
+    for (int unit = 0; unit < share.count; ++unit) {
+      const Columns columns = ColumnsOf(d, layer, product, share.first + unit * share.step);
+      int row = share.begin;
+#pragma unroll 1
+      for (int left = share.stages; left > 0; --left, row += kStageRows) {
+        // Before its first turn a slot is empty.
+        Wait(ring.empty + 8 * slot, parity ^ 1);
+        if (count == kUnderWay) {
+          Wait(ring.full + 8 * behind, behind_parity);
+          if (++behind == ring.count) behind = 0, behind_parity ^= 1;
+        } else {
+          ++count;
+        }
+        const unsigned full = ring.full + 8 * slot;
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full),
+                     "n"(kStageBytes)
+                     : "memory");
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            "[%0], [%1, {%2, %3}], [%4];" ::"r"(ring.first + slot * kStageBytes),
+            "l"(columns.weight), "r"(columns.first), "r"(row), "r"(full)
+            : "memory");
+        if (++slot == ring.count) slot = 0, parity ^= 1;
+      }
+    }
+    if (product == kHead) return;
+    if (product == kDown) {
+      product = ++layer < d.count ? kQkv : kHead;
+    } else {
+      ++product;
+    }
+  }
+}
+
+// The warps that multiply wait for one another.
+__device__ __forceinline__ void All() {
+  asm volatile("bar.sync 2, %0;" ::"n"(kThreads) : "memory");
 }
 
 // --- telling the other blocks --------------------------------------------------------------------
@@ -242,7 +263,9 @@ __device__ __forceinline__ void Tell(float* at, float value, unsigned mark) {
 __device__ __forceinline__ uint4 Look(const float* at) {
   uint4 v;
   asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at) : "memory");
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at)
+               : "memory");
   return v;
 }
 
@@ -255,11 +278,12 @@ __device__ __forceinline__ float4 Values(const uint4& v) {
                      __uint_as_float(v.z & ~3u), __uint_as_float(v.w & ~3u));
 }
 
-// N times four numbers that others tell, all asked for at once, again and again until all are there.
-// `at` says where the n-th are (null: nobody tells them), and `half` of which the last two are told
-// by nobody.
+// N times four numbers that others tell, all asked for at once, again and again until all are
+// there. `at` says where the n-th are (null: nobody tells them), and `half` of which the last two
+// are told by nobody.
 template <int N, typename At>
-__device__ __forceinline__ void HearAt(const At& at, unsigned mark, float4 (&got)[N], int half = -1) {
+__device__ __forceinline__ void HearAt(const At& at, unsigned mark, float4 (&got)[N],
+                                       int half = -1) {
   uint4 v[N];
   bool all;
   do {
@@ -282,7 +306,8 @@ __device__ __forceinline__ void HearAt(const At& at, unsigned mark, float4 (&got
 
 // The first `count` of N such, `step` apart.
 template <int N>
-__device__ __forceinline__ void Hear(const float* at, int step, int count, unsigned mark, float4 (&got)[N]) {
+__device__ __forceinline__ void Hear(const float* at, int step, int count, unsigned mark,
+                                     float4 (&got)[N]) {
   HearAt<N>([&](int n) { return n < count ? at + n * step : nullptr; }, mark, got);
 }
 
@@ -322,18 +347,19 @@ constexpr int kFound = kGroup * kWarps * kUnit;
 
 struct Memory {
   Block* block;
-  float* stream;    // [width]: the sum that layers add to
-  void* rows;       // [room]: what is multiplied
-  float* found;     // [kGroup][kWarps][kUnit]: sums of the warps
-  float* squares;   // [kWarps]
-  float* query;     // [3][size], with the new key and value
-  float* tops;      // [kWarps][2]
+  float* stream;     // [width]: the sum that layers add to
+  void* rows;        // [room]: what is multiplied
+  float* found;      // [kGroup][kWarps][kUnit]: sums of the warps
+  float* squares;    // [kWarps]
+  float* query;      // [3][size], with the new key and value
+  float* tops;       // [kWarps][2]
   float *cos, *sin;  // [size]
 };
 
 // The stream with the product that comes to it, and its norm as what is multiplied next.
 template <typename T>
-__device__ __forceinline__ void Norm(const Decoder& d, const Memory& m, int added, unsigned mark, const void* scale) {
+__device__ __forceinline__ void Norm(const Decoder& d, const Memory& m, int added, unsigned mark,
+                                     const void* scale) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, begin = 4 * threadIdx.x;
   // On its way while this waits for the others; of wide streams the first elements are.
   float4 early = make_float4(0, 0, 0, 0);
@@ -354,7 +380,7 @@ __device__ __forceinline__ void Norm(const Decoder& d, const Memory& m, int adde
 #pragma unroll
   for (int o = 16; o > 0; o /= 2) square += __shfl_xor_sync(0xffffffffu, square, o);
   if (lane == 0) m.squares[warp] = square;
-  __syncthreads();
+  All();
   square = m.squares[lane % kWarps];
 #pragma unroll
   for (int o = kWarps / 2; o > 0; o /= 2) square += __shfl_xor_sync(0xffffffffu, square, o);
@@ -363,41 +389,46 @@ __device__ __forceinline__ void Norm(const Decoder& d, const Memory& m, int adde
   for (int i = begin; i < d.width; i += 4 * kThreads) {
     const float4 v = *(float4*)(m.stream + i), g = i == begin ? early : Load4<T>(scale, i);
     Store4<T>(m.rows, i,
-              make_float4(v.x * factor * g.x, v.y * factor * g.y, v.z * factor * g.z, v.w * factor * g.w));
+              make_float4(v.x * factor * g.x, v.y * factor * g.y, v.z * factor * g.z,
+                          v.w * factor * g.w));
   }
-  __syncthreads();
+  All();
 }
 
 // sums += a row of 16 by [16][8], on tensor cores: one of the 16 rows that they take is there.
 template <typename T>
-__device__ __forceinline__ void Product16(float (&sums)[4], const unsigned (&row)[2], unsigned low, unsigned high) {
+__device__ __forceinline__ void Product16(float (&sums)[4], const unsigned (&row)[2], unsigned low,
+                                          unsigned high) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(row[0]), "r"(0), "r"(row[1]), "r"(0), "r"(low), "r"(high));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(row[0]), "r"(0), "r"(row[1]), "r"(0), "r"(low), "r"(high));
   } else {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(row[0]), "r"(0), "r"(row[1]), "r"(0), "r"(low), "r"(high));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(row[0]), "r"(0), "r"(row[1]), "r"(0), "r"(low), "r"(high));
   }
 }
 
 // Where a warp multiplies in its ring.
 struct Place {
-  unsigned slot, parity;
+  unsigned slot, parity, before;
 };
 
 // The rows of a share by its columns; what comes out is told, or written to `out`.
 template <typename T>
-__device__ __forceinline__ void Multiply(const Decoder& d, const Memory& m, Stream& s, Place& place, const Share& share,
-                                         int skipped, unsigned mark, T* out) {
+__device__ __forceinline__ void Multiply(const Decoder& d, const Memory& m, const Ring& ring,
+                                         Place& place, const Share& share, int skipped,
+                                         unsigned mark, T* out) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // Which row of four tiles of 8 by 8 this lane names. Chunks of 16 bytes lie at other places in
   // every one of eight rows, so that tiles are read from all banks.
   const int row = lane % 16;
-  const unsigned tiles = s.ring + row * kRowBytes;
+  const unsigned tiles = ring.first + row * kRowBytes;
   const T* const start = (const T*)m.rows + skipped + lane * 2;
 #pragma unroll 1
   for (int group = 0; group < share.count; group += kGroup) {
@@ -405,26 +436,41 @@ __device__ __forceinline__ void Multiply(const Decoder& d, const Memory& m, Stre
 #pragma unroll 1
     for (int unit = 0; unit < units; ++unit) {
       float sums[kUnit / 8][4] = {};
-      const int first = FirstStage(share, group + unit);
+      const int first = FirstStage(share, group + unit, place.before);
       const T* rows = start + first * kStageRows;
 #pragma unroll 1
       for (int left = Stages(share, first); left > 0; --left, rows += kWarps * kStageRows) {
-        unsigned x[2] = {0, 0};
-        if (lane < 4) x[0] = *(const unsigned*)rows, x[1] = *(const unsigned*)(rows + 8);
-        Wait(s.arrived + 8 * place.slot, place.parity);
-        const unsigned at = tiles + place.slot * kStageBytes;
-        unsigned w[kUnit / 4];
+        unsigned x[2][2] = {};
+        if (lane < 4) {
 #pragma unroll
-        for (int n = 0; n < kUnit / 16; ++n) {
-          asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                       : "=r"(w[4 * n]), "=r"(w[4 * n + 1]), "=r"(w[4 * n + 2]), "=r"(w[4 * n + 3])
-                       : "r"(at + ((2 * n + lane / 16) ^ row % 8) * 16) : "memory");
+          for (int h = 0; h < 2; ++h) {
+            x[h][0] = *(const unsigned*)(rows + 16 * h),
+            x[h][1] = *(const unsigned*)(rows + 16 * h + 8);
+          }
         }
+        Wait(ring.full + 8 * place.slot, place.parity);
+        const unsigned at = tiles + place.slot * kStageBytes;
 #pragma unroll
-        for (int n = 0; n < kUnit / 8; ++n) Product16<T>(sums[n], x, w[2 * n], w[2 * n + 1]);
+        for (int h = 0; h < 2; ++h) {
+          unsigned w[kUnit / 4];
+#pragma unroll
+          for (int n = 0; n < kUnit / 16; ++n) {
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(w[4 * n]), "=r"(w[4 * n + 1]), "=r"(w[4 * n + 2]),
+                           "=r"(w[4 * n + 3])
+                         : "r"(at + h * 16 * kRowBytes + ((2 * n + lane / 16) ^ row % 8) * 16)
+                         : "memory");
+          }
+#pragma unroll
+          for (int n = 0; n < kUnit / 8; ++n) Product16<T>(sums[n], x[h], w[2 * n], w[2 * n + 1]);
+        }
         __syncwarp();
-        Fetch(d, *m.block, s);
-        if (++place.slot == kDepth) place.slot = 0, place.parity ^= 1;
+        if (lane == 0) {
+          asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(ring.empty + 8 * place.slot)
+                       : "memory");
+        }
+        place.slot += kWarps;
+        if (place.slot >= ring.count) place.slot -= ring.count, place.parity ^= 1;
       }
       if (lane < 4) {
 #pragma unroll
@@ -434,7 +480,7 @@ __device__ __forceinline__ void Multiply(const Decoder& d, const Memory& m, Stre
         }
       }
     }
-    __syncthreads();
+    All();
     static_assert(kGroup * kUnit <= kThreads);
     if (threadIdx.x < units * kUnit) {
       const int unit = threadIdx.x / kUnit, column = threadIdx.x % kUnit;
@@ -448,8 +494,9 @@ __device__ __forceinline__ void Multiply(const Decoder& d, const Memory& m, Stre
         Tell(d.exchange + share.told + at, total, mark);
       }
     }
-    if (group + kGroup < share.count) __syncthreads();
+    if (group + kGroup < share.count) All();
   }
+  place.before += share.count * share.stages;
 }
 
 __device__ __forceinline__ void BringLine(const void* at) {
@@ -469,7 +516,8 @@ __device__ __forceinline__ void Bring(const Decoder& d, const Item& item, int la
     }
   }
   const int64_t pitch = (int64_t)d.groups * S;
-  const T* cache = (const T*)(threadIdx.x % 2 ? d.layers[layer].values : d.layers[layer].keys) + item.group * S;
+  const T* cache =
+      (const T*)(threadIdx.x % 2 ? d.layers[layer].values : d.layers[layer].keys) + item.group * S;
 #pragma unroll 1
   for (int p = item.begin + threadIdx.x / 2; p < item.end; p += kThreads / 2) {
 #pragma unroll
@@ -479,11 +527,12 @@ __device__ __forceinline__ void Bring(const Decoder& d, const Item& item, int la
 
 // A head's attention to some positions of the cache.
 template <typename T, int S>
-__device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const Memory& m, int layer, unsigned mark) {
-  constexpr int kLanes = S / kPer;             // that share a position
+__device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const Memory& m,
+                                       int layer, unsigned mark) {
+  constexpr int kLanes = S / kPer;               // that share a position
   constexpr int kAtOnce = 32 / kLanes * kWarps;  // positions of a block
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int first = lane % kLanes * kPer;        // of this thread's elements
+  const int first = lane % kLanes * kPer;  // of this thread's elements
   const Item& item = m.block->item;
   const int64_t pitch = (int64_t)d.groups * S;
   const T* const keys = (const T*)d.layers[layer].keys + item.group * S + first;
@@ -492,16 +541,19 @@ __device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const
   int start = item.begin + warp * (32 / kLanes), p = start + lane / kLanes;
   // What is in the cache does not wait for the query.
   uint4 key = {}, value = {};
-  if (p < item.end) key = __ldcg((const uint4*)(keys + p * pitch)), value = __ldcg((const uint4*)(values + p * pitch));
+  if (p < item.end)
+    key = __ldcg((const uint4*)(keys + p * pitch)),
+    value = __ldcg((const uint4*)(values + p * pitch));
   if (threadIdx.x < 3 * S / 4) {
     const int which = threadIdx.x / (S / 4), i = threadIdx.x % (S / 4) * 4;
     const Share& share = m.block->shares[kQkv];
-    const int column = which == 0 ? item.head * S : (d.heads + (which - 1) * d.groups + item.group) * S;
+    const int column =
+        which == 0 ? item.head * S : (d.heads + (which - 1) * d.groups + item.group) * S;
     float4 got[kPieces];
     Hear<kPieces>(d.exchange + share.at + column + i, share.columns, share.pieces, mark, got);
     *(float4*)(m.query + which * S + i) = Rounded4<T>(Sum(got));
   }
-  __syncthreads();
+  All();
   // The query and the new key are turned by their place.
   if (threadIdx.x < 2 * S) {
     const float* const from = m.query + threadIdx.x / S * S;
@@ -512,7 +564,7 @@ __device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const
     // Exponentials are of base two.
     m.query[threadIdx.x] = threadIdx.x < S ? turned * (rsqrtf((float)S) * 1.44269504f) : turned;
   }
-  __syncthreads();
+  All();
   float q[kPer], k[kPer], v[kPer], top = -1e30f, total = 0, mixed[kPer] = {};
 #pragma unroll
   for (int c = 0; c < kPer; ++c) q[c] = m.query[first + c];
@@ -525,13 +577,15 @@ __device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const
       Wide<T>(value, v);
       start += kAtOnce, p += kAtOnce;
       if (p < item.end) {
-        key = __ldcg((const uint4*)(keys + p * pitch)), value = __ldcg((const uint4*)(values + p * pitch));
+        key = __ldcg((const uint4*)(keys + p * pitch)),
+        value = __ldcg((const uint4*)(values + p * pitch));
       }
     } else {
       own = false;
       seen = lane < kLanes;
 #pragma unroll
-      for (int c = 0; c < kPer; ++c) k[c] = m.query[S + first + c], v[c] = m.query[2 * S + first + c];
+      for (int c = 0; c < kPer; ++c)
+        k[c] = m.query[S + first + c], v[c] = m.query[2 * S + first + c];
       if (item.writes && seen) {
         const int64_t to = m.block->here * pitch;
 #pragma unroll
@@ -547,7 +601,8 @@ __device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const
 #pragma unroll
     for (int o = kLanes / 2; o > 0; o /= 2) score += __shfl_xor_sync(0xffffffffu, score, o);
     if (!seen) score = -2e30f;  // weighs nothing, since `top` is higher
-    const float higher = fmaxf(top, score), kept = exp2f(top - higher), weight = exp2f(score - higher);
+    const float higher = fmaxf(top, score), kept = exp2f(top - higher),
+                weight = exp2f(score - higher);
     total = total * kept + weight;
 #pragma unroll
     for (int c = 0; c < kPer; ++c) mixed[c] = mixed[c] * kept + weight * v[c];
@@ -556,7 +611,8 @@ __device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const
   // The lanes of a warp, then the warps of the block.
   float highest = top;
 #pragma unroll
-  for (int o = 16; o >= kLanes; o /= 2) highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, o));
+  for (int o = 16; o >= kLanes; o /= 2)
+    highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, o));
   const float kept = exp2f(top - highest);
   total *= kept;
 #pragma unroll
@@ -570,37 +626,41 @@ __device__ __forceinline__ void Attend(const Decoder& d, const Plan& plan, const
   if (lane < kLanes) {
 #pragma unroll
     for (int c = 0; c < kPer; c += 4) {
-      *(float4*)(m.found + warp * S + first + c) = make_float4(mixed[c], mixed[c + 1], mixed[c + 2], mixed[c + 3]);
+      *(float4*)(m.found + warp * S + first + c) =
+          make_float4(mixed[c], mixed[c + 1], mixed[c + 2], mixed[c + 3]);
     }
   }
   if (lane == 0) m.tops[2 * warp] = highest, m.tops[2 * warp + 1] = total;
-  __syncthreads();
+  All();
   if (threadIdx.x < S) {
     // Lanes 0 to 15 and 16 to 31 have the warps' tops; all get the same.
     const float of_warp = m.tops[lane % kWarps * 2];
     highest = of_warp;
 #pragma unroll
-    for (int o = kWarps / 2; o > 0; o /= 2) highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, o));
+    for (int o = kWarps / 2; o > 0; o /= 2)
+      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, o));
     const float share = exp2f(of_warp - highest);
     total = m.tops[lane % kWarps * 2 + 1] * share;
 #pragma unroll
     for (int o = kWarps / 2; o > 0; o /= 2) total += __shfl_xor_sync(0xffffffffu, total, o);
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += m.found[w * S + threadIdx.x] * __shfl_sync(0xffffffffu, share, w);
-    Tell(d.exchange + plan.parts_at + (item.split * d.heads + item.head) * S + threadIdx.x, sum, mark);
+    for (int w = 0; w < kWarps; ++w)
+      sum += m.found[w * S + threadIdx.x] * __shfl_sync(0xffffffffu, share, w);
+    Tell(d.exchange + plan.parts_at + (item.split * d.heads + item.head) * S + threadIdx.x, sum,
+         mark);
     if (threadIdx.x < 2) {
       Tell(d.exchange + plan.tops_at + (item.head * kSplits + item.split) * 2 + threadIdx.x,
            threadIdx.x == 0 ? highest : total, mark);
     }
   }
-  __syncthreads();
+  All();
 }
 
 // The parts of attention, put together, as what is multiplied next.
 template <typename T, int S>
-__device__ __forceinline__ void Together(const Decoder& d, const Plan& plan, const Memory& m, const Share& share,
-                                         unsigned mark) {
+__device__ __forceinline__ void Together(const Decoder& d, const Plan& plan, const Memory& m,
+                                         const Share& share, unsigned mark) {
 #pragma unroll 1
   for (int i = 4 * threadIdx.x; i < share.stages * kStageRows; i += 4 * kThreads) {
     const int head = (share.begin + i) / S;
@@ -633,12 +693,13 @@ __device__ __forceinline__ void Together(const Decoder& d, const Plan& plan, con
     const float by = 1 / total;
     Store4<T>(m.rows, i, make_float4(sum.x * by, sum.y * by, sum.z * by, sum.w * by));
   }
-  __syncthreads();
+  All();
 }
 
 // What the gate lets through, as what is multiplied next.
 template <typename T>
-__device__ __forceinline__ void Open(const Decoder& d, const Memory& m, const Share& share, unsigned mark) {
+__device__ __forceinline__ void Open(const Decoder& d, const Memory& m, const Share& share,
+                                     unsigned mark) {
   const Share& gate = m.block->shares[kGate];
   const auto one = [](float g, float u) {
     g = Rounded<T>(g);
@@ -652,23 +713,24 @@ __device__ __forceinline__ void Open(const Decoder& d, const Memory& m, const Sh
     const float4 u = Plus(Plus(got[1], got[3]), Plus(got[5], got[7]));
     Store4<T>(m.rows, i, make_float4(one(g.x, u.x), one(g.y, u.y), one(g.z, u.z), one(g.w, u.w)));
   }
-  __syncthreads();
+  All();
 }
 
 template <typename T, int S>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads + 32, 1)
     Run(const __grid_constant__ Decoder d, const __grid_constant__ Plan plan) {
   extern __shared__ __align__(1024) char memory[];
-  __shared__ __align__(8) unsigned long long barriers[kWarps * kDepth];
+  __shared__ __align__(8) unsigned long long barriers[2 * kSlots];
   __shared__ Block block;
   __shared__ __align__(16) float squares[kWarps], query[3 * S], tops[2 * kWarps], cos[S], sin[S];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Stream s;
-  s.layer = 0, s.product = kQkv, s.unit = -1, s.left = 0, s.slot = 0;
-  s.ring = Address(memory) + warp * kDepth * kStageBytes;
-  s.arrived = Address(barriers + warp * kDepth);
-  if (lane < kDepth) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(s.arrived + 8 * lane));
+  const int warp = threadIdx.x / 32;
+  Ring ring;
+  ring.first = Address(memory);
+  ring.count = plan.slots;
+  ring.full = Address(barriers);
+  ring.empty = Address(barriers + kSlots);
+  if (threadIdx.x < 2 * kSlots) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.full + 8 * threadIdx.x));
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   if (threadIdx.x < kProducts) block.shares[threadIdx.x] = ShareOf(plan, threadIdx.x);
@@ -677,12 +739,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     block.item = ItemOf(d, plan, block.here);
   }
   __syncthreads();
-#pragma unroll 1
-  for (int i = 0; i < kDepth; ++i) Fetch(d, block, s);
+  if (threadIdx.x >= kThreads) {
+    if (threadIdx.x == kThreads) ReadAll(d, block, ring);
+    return;
+  }
 
   Memory m;
   m.block = &block;
-  m.stream = (float*)(memory + kWarps * kDepth * kStageBytes);
+  m.stream = (float*)(memory + plan.slots * kStageBytes);
   m.found = m.stream + d.width;
   m.rows = m.found + kFound;
   m.squares = squares, m.query = query, m.tops = tops, m.cos = cos, m.sin = sin;
@@ -690,10 +754,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     cos[threadIdx.x] = WideOne(((const T*)d.cos)[threadIdx.x]);
     sin[threadIdx.x] = WideOne(((const T*)d.sin)[threadIdx.x]);
   }
-  for (int i = 4 * threadIdx.x; i < d.width; i += 4 * kThreads) *(float4*)(m.stream + i) = Load4<T>(d.x, i);
-  __syncthreads();
+  for (int i = 4 * threadIdx.x; i < d.width; i += 4 * kThreads)
+    *(float4*)(m.stream + i) = Load4<T>(d.x, i);
+  All();
 
-  Place at = {0, 0};
+  Place at = {(unsigned)warp, 0, 0};
   int layer = 0, product = kQkv;
 #pragma unroll 1
   while (true) {
@@ -714,7 +779,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (product == kHead && d.vocabulary == 0) break;
     if (share.count > 0) {
       const int skipped = product == kMix || product == kDown ? 0 : share.begin;
-      Multiply<T>(d, m, s, at, share, skipped, mark, product == kHead ? (T*)d.out : nullptr);
+      Multiply<T>(d, m, ring, at, share, skipped, mark, product == kHead ? (T*)d.out : nullptr);
     }
     if (product == kHead) return;
     if (product == kDown) {
@@ -738,7 +803,7 @@ Product Cut(int inner, int columns, int blocks, int& before, int most) {
   };
   Product p = {inner, columns, 1, (blocks - before % blocks) % blocks, 0};
   for (int n = 2; n <= most; ++n) {
-    if (blocks % n == 0 && stages % 4 == 0 && time(n) < time(p.pieces)) p.pieces = n;
+    if (blocks % n == 0 && time(n) < time(p.pieces)) p.pieces = n;
   }
   before += units * p.pieces;
   return p;
@@ -779,16 +844,19 @@ cudaError_t Start(const Decoder& d, cudaStream_t stream) {
   plan.tops_at = (int)used;
   used += d.heads * kSplits * 2;
   const Product& gate = plan.products[kGate];
-  const int size = kWarps * kDepth * kStageBytes + 4 * (d.width + kFound) + 2 * plan.room;
   // All that there is: two of these never share a multiprocessor.
   const int given = most - 6144;  // what is not dynamic
-  if (used > d.exchange_size || gate.columns / kUnit < blocks / gate.pieces || d.heads > blocks || size > given) {
+  const int rest = given - 4 * (d.width + kFound) - 2 * plan.room;
+  plan.slots = min(kDepth, rest / (kWarps * kStageBytes)) * kWarps;
+  if (used > d.exchange_size || gate.columns / kUnit < blocks / gate.pieces || d.heads > blocks ||
+      plan.slots < 1) {
     return cudaErrorInvalidConfiguration;
   }
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, given);
   if (error != cudaSuccess) return error;
   void* arguments[] = {const_cast<Decoder*>(&d), &plan};
-  return cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(kThreads), arguments, given, stream);
+  return cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(kThreads + 32), arguments, given,
+                                     stream);
 }
 
 template <typename T>
@@ -805,22 +873,25 @@ const char* Describe(CUtensorMap& map, const void* weight, int rows, int columns
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult state;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state);
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                     &state);
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
   }();
   if (encode == nullptr) return "the driver cannot describe tensors";
-  const cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows}, pitch[] = {2 * (cuuint64_t)columns};
+  const cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows},
+                   pitch[] = {2 * (cuuint64_t)columns};
   const cuuint32_t box[] = {kUnit, kStageRows}, step[] = {1, 1};
-  const CUresult result = encode(
-      &map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(weight), sizes, pitch, box, step,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(weight), sizes, pitch, box,
+             step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "a weight cannot be described";
 }
 
 const char* Launch(const Decoder& decoder, bool half, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  const cudaError_t error = half ? StartSize<__half>(decoder, on) : StartSize<__nv_bfloat16>(decoder, on);
+  const cudaError_t error =
+      half ? StartSize<__half>(decoder, on) : StartSize<__nv_bfloat16>(decoder, on);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 

@@ -23,7 +23,7 @@ struct Layer {
 
 struct Decoder {
   Weights weights[kLayers];
-  CUtensorMap head;       // [width][vocabulary]
+  CUtensorMap head;  // [width][vocabulary]
   Layer layers[kLayers];
   const void* norm;       // before the head
   const void* x;          // [width]
