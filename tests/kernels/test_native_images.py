@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bireme as paddle
 import bireme.nn.functional as F
-from tests.kernels.kernel_oracle import MARKS, assert_kernel_equals_plain, compiled, many
+from bireme.core import executor, kernels
+from tests.kernels.kernel_oracle import (
+    MARKS,
+    assert_kernel_equals_plain,
+    compiled,
+    gradients,
+    many,
+)
 
 __all__ = ["compiled"]  # a fixture
 pytestmark = MARKS
@@ -77,6 +85,27 @@ def test_grouped_convolution(n, groups, ci, co, h, w, kernel, stride, pads, dila
 def test_convolution_of_three_by_three(n, ci, co, h, w, pads, last):
     """Winograd's algorithm, as far as the sizes suit it."""
     _convolve(n, 1, ci, co, h, w, (3, 3), (1, 1), pads, (1, 1), last)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "stride"),
+    [((2, 256, 9, 9), 3, 2), ((2, 256, 8, 8), 3, 1), ((4, 3, 96, 96), 7, 2)],
+    ids=["many channels", "many channels, Winograd", "many pixels"],
+)
+def test_long_sums_round_like_short_ones(shape, kernel, stride):
+    """Thousands of products added one after the other would be several times less exact."""
+    x, weight = _floats(0, shape, (32, shape[1], kernel, kernel))
+    arrays = [np.maximum(x, 0), weight]
+
+    def run(x, weight):
+        return F.conv2d(x, weight, stride=stride, padding=kernel // 2)
+
+    executor.clear_programs()
+    found = gradients(run, arrays)
+    with kernels.disabled("native_conv"):
+        exact = gradients(run, [a.astype(np.float64) for a in arrays])
+    for a, b in zip(found, exact, strict=True):
+        assert np.linalg.norm(a - b) < 3.5e-7 * np.linalg.norm(b)
 
 
 @many(6)

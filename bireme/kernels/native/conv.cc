@@ -73,6 +73,11 @@ void TileRows(int rows, const float* source, const int64_t* base, const Tap* tap
   }
 }
 
+// Products that are added one after the other before their sum is put away.
+constexpr int64_t kChain = 128;
+// Floats of a tap that a slice of the reduction has at least: fewer cost time.
+constexpr int64_t kLeastRun = 32;
+
 // Where the pixels of a class of output pixels are, and which taps they sum.
 struct PixelClass {
   std::vector<int64_t> base;    // offset of each pixel in the padded source
@@ -131,13 +136,13 @@ void RunClasses(ffi::ThreadPool& pool, const float* source, Shape in, int64_t to
   const int64_t blocks = CeilDiv(result.channels, block);
   const Padded padded = Pad(pool, source, in, top, left, padded_height, padded_width);
   // Work is cut into (block of channels) x (stretch of the whole batch's pixels). Within a job the
-  // reduction is walked in slices whose weights stay in the second-level cache.
-  const int64_t slice_rows = std::max<int64_t>(1, 128 * 1024 / block);
+  // reduction is walked in slices: their weights stay in the cache, and sums of short sums round
+  // less than one long sum.
   for (const PixelClass& c : classes) {
     const int64_t per_image = c.base.size(), taps = c.taps.size();
     const int64_t pixels = per_image * in.batch;
     const int64_t stretch = kTall * 32, stretches = CeilDiv(pixels, stretch);
-    const int64_t step = taps == 0 ? run : std::max<int64_t>(1, std::min(run, slice_rows / taps));
+    const int64_t step = taps == 0 ? run : std::min(run, std::max(kLeastRun, kChain / taps));
     ParallelFor(pool, blocks * stretches, [&](int64_t job) {
       const int64_t b = job / stretches, first = job % stretches * stretch;
       const int64_t last = std::min(pixels, first + stretch);
@@ -301,13 +306,13 @@ ffi::Error InputGradient(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buf
   return ffi::Error::Success();
 }
 
-// acc[R rows of the reduced run][block of output channels] over a chunk of pixels.
+// Adds to out[R rows of the reduced run][block of output channels] the sums over a chunk of pixels.
 template <int R, int W>
 void WeightTile(const float* source, const int64_t* base, const float* grad, const int64_t* at,
                 int64_t pixels, float* out, int64_t ld) {
   Vec acc[R][W];
   for (int r = 0; r < R; ++r)
-    for (int w = 0; w < W; ++w) acc[r][w] = Load(out + r * ld + w * kLanes);
+    for (int w = 0; w < W; ++w) acc[r][w] = Vec{};
   for (int64_t p = 0; p < pixels; ++p) {
     const float* a = source + base[p];
     const float* g = grad + at[p];
@@ -319,7 +324,10 @@ void WeightTile(const float* source, const int64_t* base, const float* grad, con
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int w = 0; w < W; ++w) Store(out + r * ld + w * kLanes, acc[r][w]);
+    for (int w = 0; w < W; ++w) {
+      float* to = out + r * ld + w * kLanes;
+      Store(to, Load(to) + acc[r][w]);
+    }
 }
 
 template <int W>
@@ -372,7 +380,6 @@ void WeightGradientOf(ffi::ThreadPool& pool, const float* x, Shape in, const flo
   Buffer sums = Allocate(blocks * rows * block);
   const int64_t strip = kTall * std::max<int64_t>(1, CeilDiv(run, kTall * 4));
   const int64_t strips = CeilDiv(run, strip);
-  constexpr int64_t kChunk = 512;  // pixels whose gradients stay in the second-level cache
   ParallelFor(pool, blocks * taps * strips, [&](int64_t job) {
     const int64_t b = job / (taps * strips), t = job / strips % taps, s = job % strips;
     const int64_t first = s * strip, last = std::min(run, first + strip);
@@ -380,8 +387,8 @@ void WeightGradientOf(ffi::ThreadPool& pool, const float* x, Shape in, const flo
     const float* source = padded.data + (ky * dil_h * padded_w + kx * dil_w) * in.channels;
     float* out = sums.get() + (b * rows + t * run) * block;
     std::memset(out + first * block, 0, sizeof(float) * (last - first) * block);
-    for (int64_t p = 0; p < pixels; p += kChunk) {
-      const int64_t count = std::min(kChunk, pixels - p);
+    for (int64_t p = 0; p < pixels; p += kChain) {
+      const int64_t count = std::min(kChain, pixels - p);
       for (int64_t i = first; i < last; i += kTall) {
         const int height = static_cast<int>(std::min<int64_t>(kTall, last - i));
         const float* grads = grad_panels + b * pixels * block;

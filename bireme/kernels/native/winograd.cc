@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kPositions = 16;
 constexpr int64_t kTaps = 9;
+constexpr int64_t kSlice = 64;  // products that are added one after the other
 constexpr int64_t kCached = 96 * 1024;  // floats that stay in the second-level cache
 
 // Between the positions of a square: a line more, so that they do not fall into one cache set.
@@ -178,14 +179,20 @@ void EvenRows(const float* a, int64_t stride, int64_t rows, const float* panel, 
   }
 }
 
+// In slices: sums of short sums round less than one long sum.
 template <bool kTransposed>
 void Rows(int wide, bool add, const float* a, int64_t stride, int64_t rows, const float* panel,
           int64_t depth, float* out) {
   WithWidth(wide, [&](auto w) {
-    if (add)
-      EvenRows<w.value, kTransposed, true>(a, stride, rows, panel, depth, out);
-    else
-      EvenRows<w.value, kTransposed, false>(a, stride, rows, panel, depth, out);
+    for (int64_t k = 0; k < depth; k += kSlice) {
+      const int64_t some = std::min(kSlice, depth - k);
+      const float* from = a + k * (kTransposed ? stride : 1);
+      const float* with = panel + k * w.value * kLanes;
+      if (add || k > 0)
+        EvenRows<w.value, kTransposed, true>(from, stride, rows, with, some, out);
+      else
+        EvenRows<w.value, kTransposed, false>(from, stride, rows, with, some, out);
+    }
   });
 }
 
@@ -257,7 +264,6 @@ void ByBlocks(xla::ffi::ThreadPool& pool, const Results& p) {
       p.Pixels(t, pixels.get() + t * p.pitch, plane_v);
   });
   ParallelFor(pool, p.blocks, [&](int64_t b) {
-    constexpr int64_t kSlice = 64;
     const int64_t plane_u = Plane(kSlice * p.block);
     Buffer space = Allocate(kPositions * (plane_u + plane_m));
     float *kernels = space.get(), *products = space.get() + kPositions * plane_u;
