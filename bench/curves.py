@@ -198,14 +198,14 @@ def main(
     workloads: list[str], names: list[str], steps: int, redraw: bool, update_docs: bool
 ) -> None:
     where, results = report.machine(), {}
+    found = {} if redraw else {w: measure(w, steps, names) for w in workloads}
     with suppress(FileNotFoundError):  # other curves stay: a run may be a part
         kept = json.loads((report.RESULTS / "curves.json").read_text())
         results = kept["results"]
         where = kept["machine"] if redraw else where
-    if not redraw:
-        for workload in workloads:
-            results[workload] = results.get(workload, {}) | measure(workload, steps, names)
-        results = {w: results[w] for w in WORKLOADS if w in results}
+    for workload, curves in found.items():
+        results[workload] = results.get(workload, {}) | curves
+    results = {w: results[w] for w in WORKLOADS if w in results}
     report.publish("curves", where, results, render(results), update_docs)
     if update_docs:
         with suppress(ImportError):  # the figures stand without a plot
