@@ -93,7 +93,7 @@ class XlaBackend(Backend):
                 program, donate_argnums=tuple(i + 2 for i in donated), keep_unused=True
             )
             lowered = jitted.lower(*specs)
-        compiled = lowered.compile()
+        compiled = lowered.compile(compiler_options=jax_door.compiler_options(device.platform))
         return XlaExecutable(compiled, device if everywhere is None else everywhere, chosen)
 
     def compile_fixed(self, graph: Graph, fixed: dict[int, Any]) -> Executable:

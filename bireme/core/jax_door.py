@@ -93,6 +93,20 @@ def limit_cpu_threads(count: int) -> bool:
     return True
 
 
+def compiler_options(platform: str) -> dict[str, bool]:
+    """How XLA is to compile whole programs for a platform.
+
+    In JAX 0.10 loops for CPUs can still be written by the older emitters. Those of MLIR took 250
+    MiB more while MobileNet's step was compiled, and left 50 MiB of pages behind that small objects
+    of theirs hold (caches of XLA's threads). What XLA_FLAGS says of it counts.
+    """
+    name = "xla_cpu_use_fusion_emitters"
+    has_choice = jax().__version_info__ < (0, 11)
+    if platform != "cpu" or not has_choice or name in os.environ.get("XLA_FLAGS", ""):
+        return {}
+    return {name: False}
+
+
 def is_loaded() -> bool:
     return _jax is not None
 
