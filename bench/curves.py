@@ -28,8 +28,8 @@ NAMES = ("bireme", "torch", "torch_nudged", "bireme_double", "torch_double")
 ROUNDED = set(NAMES) - {"bireme_double"}  # what the rule for float32 needs
 NUDGED = 8  # runs of torch from weights moved by at most one unit in the last place
 PLOT = ROOT / "docs" / "curves.png"
-# One run of torch judged by the others needs up to such a factor. The floor is a few roundings of
-# float32 in a mean.
+# One of torch's runs judged by the eight others needs between 1 and 6.4. The floor is a few
+# roundings of float32 in a mean.
 FACTOR = 5.0
 FLOOR = 1e-5
 # Of the float64 curves from each other, relative, in all steps.
