@@ -93,16 +93,16 @@ def limit_cpu_threads(count: int) -> bool:
     return True
 
 
-def compiler_options(platform: str) -> dict[str, bool]:
-    """How XLA is to compile whole programs for a platform.
+def frugal_options() -> dict[str, bool]:
+    """Options with which XLA takes less memory to compile a program for a CPU.
 
-    In JAX 0.10 loops for CPUs can still be written by the older emitters. Those of MLIR took 250
-    MiB more while MobileNet's step was compiled, and left 50 MiB of pages behind that small objects
-    of theirs hold (caches of XLA's threads). What XLA_FLAGS says of it counts.
+    In JAX 0.10 loops can still be written by the older emitters. Those of MLIR took 250 MiB more
+    while MobileNet's step was compiled, and left 50 MiB of pages behind that small objects of
+    theirs hold (caches of XLA's threads). What XLA_FLAGS says of it counts.
     """
     name = "xla_cpu_use_fusion_emitters"
     has_choice = jax().__version_info__ < (0, 11)
-    if platform != "cpu" or not has_choice or name in os.environ.get("XLA_FLAGS", ""):
+    if not has_choice or name in os.environ.get("XLA_FLAGS", ""):
         return {}
     return {name: False}
 
