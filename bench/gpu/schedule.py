@@ -36,6 +36,8 @@ class Work(Protocol):
     def gib(self) -> float: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def alone(self) -> bool: ...  # nothing else prepares meanwhile
 
 
 J = TypeVar("J", bound=Work)
@@ -112,8 +114,9 @@ class Schedule(Generic[J]):
         return self.outcomes
 
     def _prepare(self, wave: list[J], pool: ThreadPoolExecutor) -> None:
-        # The longest first: whatever is left over at the end is short.
-        waiting = sorted(wave, key=lambda job: -job.seconds)
+        # The longest first: whatever is left over at the end is short. Before them, those that
+        # are alone.
+        waiting = sorted(wave, key=lambda job: (not job.alone, -job.seconds))
         busy: dict[Future[dict[str, Any]], tuple[J, float]] = {}
         while True:
             # Those that are ready are to be measured before the deadline.
@@ -123,7 +126,7 @@ class Schedule(Generic[J]):
                     late = "at the deadline" if stop < limit else f"after {self.patience:.0f} s"
                     del busy[future]
                     self._fail(job, f"still preparing {late}")
-            while waiting and len(busy) < self.at_once and time.monotonic() < stop:
+            while waiting and time.monotonic() < stop and self._may_begin(waiting[0], busy):
                 job = waiting.pop(0)
                 try:
                     self.living[job] = worker = self.start(job)
@@ -140,6 +143,11 @@ class Schedule(Generic[J]):
                 job, _ = busy.pop(future)
                 if self._take(job, future):
                     self._tell(job, "ready")
+
+    def _may_begin(self, job: J, busy: dict[Future[dict[str, Any]], tuple[J, float]]) -> bool:
+        if job.alone or any(other.alone for other, _ in busy.values()):
+            return not busy
+        return len(busy) < self.at_once
 
     def _measure(self, wave: list[J], pool: ThreadPoolExecutor) -> None:
         for job in wave:

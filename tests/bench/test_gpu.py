@@ -31,6 +31,7 @@ class Task:
     gib: float = 1.0
     seconds: float = 1.0
     fault: str = ""
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -45,6 +46,7 @@ class Machine:
     preparing: set[str] = field(default_factory=set)
     events: list[str] = field(default_factory=list)
     most_preparing: int = 0
+    beside: set[str] = field(default_factory=set)  # who prepared while somebody was to be alone
     most_gib: float = 0.0
     disturbed: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,6 +76,8 @@ class Fake:
         with machine.lock:
             machine.preparing.add(self.task.name)
             machine.most_preparing = max(machine.most_preparing, len(machine.preparing))
+            if any(name.startswith("alone") for name in machine.preparing):
+                machine.beside |= machine.preparing
         self.ended.wait(0.01)
         try:
             return self._do("prepare", {"ready_s": 1.0})
@@ -102,6 +106,16 @@ class Fake:
 
 def names(divided: list[list[Task]]) -> list[list[str]]:
     return [[task.name for task in wave] for wave in divided]
+
+
+def test_who_is_to_be_alone_prepares_first_and_alone() -> None:
+    machine = Machine()
+    tasks = [Task(n, seconds=9) for n in "abc"] + [Task("alone", alone=True)]
+    outcomes = machine.run(tasks)
+    assert all(not o.problem for o in outcomes.values())
+    assert machine.beside == {"alone bireme"}
+    assert "alone bireme: ready" in machine.events[0]
+    assert machine.most_preparing == 3
 
 
 def test_waves_fit_and_keep_a_workload_together() -> None:
