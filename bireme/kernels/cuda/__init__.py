@@ -13,6 +13,7 @@ import os
 import subprocess
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def _build(path: Path, compilers: tuple[str, str], generation: str) -> None:
             *building.cuda_runtime(_WHAT),
         )
         os.replace(library, path)
+    native.remove_old(path)
 
 
 @functools.cache
@@ -88,6 +90,8 @@ def available() -> bool:
         path = _library_path(compilers, generation)
         if not path.exists():
             _build(path, compilers, generation)
+        with suppress(OSError):  # a folder that is only read
+            os.utime(path)  # says when it was last used
         _register(ctypes.CDLL(str(path)))
     except (OSError, subprocess.SubprocessError, AttributeError) as e:
         detail = getattr(e, "stderr", None) or str(e)

@@ -117,14 +117,14 @@ def build(path: Path) -> None:
         library = Path(folder) / path.name
         run("-shared", *objects, "-o", str(library))
         os.replace(library, path)
-    _remove_old(path)
+    remove_old(path)
 
 
-def _remove_old(keep: Path) -> None:
+def remove_old(keep: Path) -> None:
     """Remove the other libraries of this folder, and what broken builds left there, that nobody
     has used for a month. Processes that have one loaded keep it; one that finds it gone builds."""
     for path in keep.parent.iterdir():
-        ours = path.suffix == ".so" and path.name.startswith("bireme_kernels_")
+        ours = path.suffix == ".so" and path.name.startswith(("bireme_kernels_", "bireme_cuda_"))
         left = path.is_dir() and path.name.startswith("tmp")
         with suppress(OSError):  # another process was faster, or the folder is not ours to clean
             if (ours or left) and path != keep and time.time() - path.stat().st_mtime > _KEPT:
