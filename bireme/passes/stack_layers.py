@@ -88,16 +88,12 @@ def _taken(m: Matcher, stack: _Stack) -> bool:
                 continue
             if any(u is None or u.first not in stack.nodes for u in m.users.get(result, ())):
                 return False
-    # What comes between the layers must not wait for them.
-    waiting = set(stack.results)
+    # The call stands where the last node stood, so that nothing before may wait for it.
+    end = max(stack.nodes)
     for node in m.graph.nodes:
-        if node.first in stack.nodes:
-            if node.first > max(stack.nodes):
-                return False
-        elif any(a in waiting for a in node.args if a.__class__ is int):
-            if node.first < max(stack.nodes):
-                return False
-            waiting.update(node.results)
+        outside = node.first < end and node.first not in stack.nodes
+        if outside and any(a in seen for a in node.args if a.__class__ is int):
+            return False
     return kernels.choose(_call(m, stack), "gpu") is not None
 
 
@@ -122,11 +118,8 @@ def _with_output(m: Matcher, stack: _Stack) -> _Stack:
     if norm is None or norm.args[0] != stack.out or not _is_norm(norm):
         return stack
     head = _only_user(m, norm.first, "linear")
-    if (
-        head is None
-        or head.args[2] is not None
-        or norm.call.attrs["epsilon"] != stack.layers[0].epsilon
-    ):
+    same = norm.call.attrs["epsilon"] == stack.layers[0].epsilon
+    if head is None or head.args[2] is not None or not same:
         return stack
     nodes = stack.nodes | {norm.first, head.first}
     return _Stack(stack.layers, (norm.args[1], head.args[1]), head.first, nodes)

@@ -414,7 +414,7 @@ __device__ __forceinline__ void Product16(float (&sums)[4], const unsigned (&row
   }
 }
 
-// Where a warp multiplies in its ring.
+// Where a warp multiplies in the ring, and how many stages earlier products had.
 struct Place {
   unsigned slot, parity, before;
 };
@@ -763,7 +763,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
 #pragma unroll 1
   while (true) {
     const Share& share = block.shares[product];
-    unsigned mark = Mark(layer);
+    const unsigned mark = Mark(layer);
     if (product == kMix) {
       if (block.item.there) Attend<T, S>(d, plan, m, layer, mark);
       if (share.count > 0) Together<T, S>(d, plan, m, share, mark);
@@ -793,16 +793,15 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   }
 }
 
-// Pieces so that no block has much more to read than others. All blocks have a share of the gate:
-// that keeps them within a layer of one another.
-Product Cut(int inner, int columns, int blocks, int& before, int most) {
+// Pieces so that no block has much more to read than others.
+Product Cut(int inner, int columns, int blocks, int& before) {
   const int units = columns / kUnit, stages = inner / kStageRows;
   const auto time = [&](int pieces) {
     const int at_once = blocks / pieces;
     return (units + at_once - 1) / at_once * ((stages + pieces - 1) / pieces);
   };
   Product p = {inner, columns, 1, (blocks - before % blocks) % blocks, 0};
-  for (int n = 2; n <= most; ++n) {
+  for (int n = 2; n <= kPieces; ++n) {
     if (blocks % n == 0 && time(n) < time(p.pieces)) p.pieces = n;
   }
   before += units * p.pieces;
@@ -826,10 +825,10 @@ cudaError_t Start(const Decoder& d, cudaStream_t stream) {
   plan.splits = max(1, min(kSplits, blocks / d.heads));
   const int attended = d.heads * S;
   int before = 0;
-  plan.products[kQkv] = Cut(d.width, attended + 2 * d.groups * S, blocks, before, kPieces);
-  plan.products[kMix] = Cut(attended, d.width, blocks, before, kPieces);
-  plan.products[kGate] = Cut(d.width, 2 * d.inner, blocks, before, kPieces);
-  plan.products[kDown] = Cut(d.inner, d.width, blocks, before, kPieces);
+  plan.products[kQkv] = Cut(d.width, attended + 2 * d.groups * S, blocks, before);
+  plan.products[kMix] = Cut(attended, d.width, blocks, before);
+  plan.products[kGate] = Cut(d.width, 2 * d.inner, blocks, before);
+  plan.products[kDown] = Cut(d.inner, d.width, blocks, before);
   plan.products[kHead] = {d.width, d.vocabulary, 1, 0, 0};
   plan.room = d.width;
   int64_t used = 0;
@@ -848,8 +847,9 @@ cudaError_t Start(const Decoder& d, cudaStream_t stream) {
   const int given = most - 6144;  // what is not dynamic
   const int rest = given - 4 * (d.width + kFound) - 2 * plan.room;
   plan.slots = min(kDepth, rest / (kWarps * kStageBytes)) * kWarps;
-  if (used > d.exchange_size || gate.columns / kUnit < blocks / gate.pieces || d.heads > blocks ||
-      plan.slots < 1) {
+  // A share of the gate for every block keeps them within a layer of one another.
+  const bool all = gate.columns / kUnit >= blocks / gate.pieces;
+  if (used > d.exchange_size || !all || d.heads > blocks || plan.slots < 1) {
     return cudaErrorInvalidConfiguration;
   }
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, given);
