@@ -100,7 +100,8 @@ def compare(shape: Shape, seed: int = 0) -> dict[str, float]:
     types = tuple([aval(a.shape, getattr(dt, str(a.dtype))) for a in given])
     call = call_with(
         stack.decoder_stack.op, types, (-1,) * 4 + (len(arrays),),
-        {"layers": shape.layers, "epsilon": 1e-5}, (None,) * len(types),
+        {"layers": shape.layers, "head": shape.vocabulary > 0, "epsilon": 1e-5},
+        (None,) * len(types),
     )  # fmt: skip
     assert OPS["decoder_stack"] is call.op
 

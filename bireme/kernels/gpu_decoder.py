@@ -16,7 +16,6 @@ from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import cuda, nvidia
-from bireme.nn.generation.stack import EACH
 
 NAME = "decoder"
 # As in decoder.cu and decoder.h.
@@ -29,6 +28,11 @@ _FOUND = 4 * 16 * _UNIT * 4  # bytes of sums
 _SHARED = 220 << 10  # bytes of shared memory that there are for sure
 
 
+def _each(call: Call) -> int:
+    """How many arrays a layer has."""
+    return (len(call.types) - 4 - 2 * call.attrs["head"]) // call.attrs["layers"]
+
+
 def _accepts(call: Call) -> bool:
     types: Any = call.types
     if any(call.casts) or not all(isinstance(t, Aval) and t.is_static for t in types):
@@ -38,14 +42,15 @@ def _accepts(call: Call) -> bool:
     if not half or any(t.dtype is not x.dtype for t in (cos, sin, *arrays)):
         return False
     shapes = [t.shape for t in arrays]
-    ends, first = call.attrs["layers"] * EACH, shapes[:EACH]
-    if shapes[:ends] != first * call.attrs["layers"]:
+    layers, each = call.attrs["layers"], _each(call)
+    first = shapes[:each]
+    if shapes[: layers * each] != first * layers:
         return False
     _, q, k, v, mix, _, gate, up, down, keys, values = first
     width, inner, attended = q[0], gate[1], q[1]
     batch, _, groups, size = keys
     heads = attended // size
-    vocabulary = shapes[-1][1] if len(shapes) > ends else 0
+    vocabulary = shapes[-1][1] if call.attrs["head"] else 0
     like = (
         k == v == (width, groups * size)
         and mix == (attended, width)
@@ -88,40 +93,40 @@ def exchanged(width: int, inner: int, heads: int, groups: int, size: int) -> int
 @kernel("decoder_stack", name=NAME, platform="gpu", ready=lambda: cuda.available(),
         accepts=_accepts)  # fmt: skip
 def _decoder_stack(call: Call, x: Any, cos: Any, sin: Any, place: Any, *arrays: Any) -> Any:
-    layers: int = call.attrs["layers"]
+    layers, each = call.attrs["layers"], _each(call)
     caches: list[Any] = []
     out = x
     for start in range(0, layers, _LAYERS):
-        count = min(_LAYERS, layers - start)
-        end = (start + count) * EACH
-        part = arrays[start * EACH : end] + (arrays[end:] if start + count == layers else ())
-        out, *kept = _run(out, cos, sin, place, part, count, call.attrs["epsilon"])
+        parts = [arrays[n * each : (n + 1) * each] for n in range(layers)][start : start + _LAYERS]
+        after = arrays[layers * each :] if start + len(parts) == layers else ()
+        out, *kept = _run(out, cos, sin, place, parts, after, call.attrs["epsilon"])
         caches += kept
     return (out.reshape(call.outs[0].shape), *caches)
 
 
 def _run(
-    x: Any, cos: Any, sin: Any, place: Any, arrays: tuple[Any, ...], count: int, epsilon: float
+    x: Any, cos: Any, sin: Any, place: Any, layers: list[Any], after: Any, epsilon: float
 ) -> list[Any]:
     jax = jax_door.jax()
     jnp = jax.numpy
-    width, inner = arrays[6].shape
-    groups, size = arrays[9].shape[2:]
-    heads = arrays[1].shape[1] // size
+    _, q, _, _, _, _, gate, _, _, keys, _ = layers[0]
+    width, inner = gate.shape
+    groups, size = keys.shape[2:]
+    heads = q.shape[1] // size
     zeros = jnp.zeros((exchanged(width, inner, heads, groups, size),), jnp.float32)
-    given = [x, cos, sin, place, zeros, *arrays]
-    out = arrays[-1].shape[1] if len(arrays) > count * EACH else width
-    results = [jax.ShapeDtypeStruct((1, 1, out), x.dtype)]
+    given = [x, cos, sin, place, zeros]
+    results = [jax.ShapeDtypeStruct((1, 1, after[1].shape[1] if after else width), x.dtype)]
     aliases = {}
-    for n in range(count):
-        for i in (9, 10):
-            at = 5 + n * EACH + i
-            aliases[at] = len(results)
-            results.append(jax.ShapeDtypeStruct(given[at].shape, given[at].dtype))
+    for layer in layers:
+        for i in (len(layer) - 2, len(layer) - 1):
+            aliases[len(given) + i] = len(results)
+            results.append(jax.ShapeDtypeStruct(layer[i].shape, layer[i].dtype))
+        given += layer
+    given += after
     aliases[4] = len(results)
     results.append(jax.ShapeDtypeStruct(zeros.shape, zeros.dtype))
     made = jax.ffi.ffi_call("bireme_decoder", results, input_output_aliases=aliases)(
-        *given, layers=np.int64(count), heads=np.int64(heads), groups=np.int64(groups),
+        *given, layers=np.int64(len(layers)), heads=np.int64(heads), groups=np.int64(groups),
         size=np.int64(size), epsilon=np.float32(epsilon), half=np.bool_(x.dtype == np.float16),
     )  # fmt: skip
     return list(made[:-1])

@@ -73,7 +73,7 @@ def stack_layers(graph: Graph) -> Graph:
 def _call(m: Matcher, stack: _Stack) -> Call:
     types = tuple([m.type_of(a) for a in stack.args])
     count = len(stack.layers)
-    attrs = {"layers": count, "epsilon": stack.layers[0].epsilon}
+    attrs = {"layers": count, "head": bool(stack.after), "epsilon": stack.layers[0].epsilon}
     return call_with(
         OPS["decoder_stack"], types, (-1,) * 4 + (len(types) - 4,), attrs, (None,) * len(types)
     )

@@ -30,7 +30,7 @@ def types_of(
 
 def call_of(types, layers=2):
     layout = (-1,) * 4 + (len(types) - 4,)
-    attrs = {"layers": layers, "epsilon": 1e-5}
+    attrs = {"layers": layers, "head": len(types) > 4 + layers * EACH, "epsilon": 1e-5}
     return call_with(decoder_stack.op, tuple(types), layout, attrs, (None,) * len(types))
 
 

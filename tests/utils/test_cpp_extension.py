@@ -14,6 +14,7 @@ import pytest
 import bireme as paddle
 from bireme.core.errors import AutogradError, ExecutionError, InvalidArgument, TypeMismatch
 from bireme.core.graph_io import GraphFileError
+from bireme.kernels.cuda import toolchain
 from bireme.kernels.native import compiler
 from bireme.utils import cpp_extension
 from bireme.utils.cpp_extension import building, load
@@ -320,7 +321,7 @@ PD_BUILD_OP(custom_twice_on_gpu).Inputs({"X"}).Outputs({"Out"}).SetKernelFn(PD_K
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(building.nvcc() is None, reason="needs nvcc, the compiler of the CUDA toolkit")
+@pytest.mark.skipif(toolchain.nvcc() is None, reason="needs nvcc, the compiler of the CUDA toolkit")
 def test_cuda_sources(tmp_path):
     source = tmp_path / "twice.cu"
     source.write_text(CUDA)

@@ -19,7 +19,7 @@ from typing import Any
 
 from bireme.core import config, jax_door
 from bireme.kernels import native, nvidia
-from bireme.utils.cpp_extension import building
+from bireme.kernels.cuda import toolchain
 
 HANDLERS = ("bireme_decoder",)
 _CXX = ("-std=c++17", "-O2", "-fPIC", "-w")
@@ -27,7 +27,6 @@ _NVCC = ("-std=c++17", "-O3", "-Xcompiler", "-fPIC")
 
 _OLDEST = 90  # Hopper, which copies tiles into shared memory on its own
 
-_WHAT = "the CUDA kernels"
 _here = Path(__file__).parent
 
 
@@ -58,7 +57,7 @@ def _build(path: Path, compilers: tuple[str, str], generation: str) -> None:
             if source.suffix == ".cu":
                 run(device, *_NVCC, target, "-c", str(source), "-o", made)
             else:
-                headers = (f"-I{jax_door.jax().ffi.include_dir()}", *building.cuda_headers(_WHAT))
+                headers = (f"-I{jax_door.jax().ffi.include_dir()}", *toolchain.headers(device))
                 run(host, *_CXX, *headers, "-c", str(source), "-o", made)
             objects.append(made)
         library = str(Path(folder) / path.name)
@@ -69,7 +68,7 @@ def _build(path: Path, compilers: tuple[str, str], generation: str) -> None:
             *objects,
             "-o",
             library,
-            *building.cuda_runtime(_WHAT),
+            *toolchain.runtime(device),
         )
         os.replace(library, path)
     native.remove_old(path)
@@ -78,7 +77,7 @@ def _build(path: Path, compilers: tuple[str, str], generation: str) -> None:
 @functools.cache
 def available() -> bool:
     """Whether the kernels are there; builds and registers them on first need."""
-    host, device = native.compiler(), building.nvcc()
+    host, device = native.compiler(), toolchain.nvcc()
     if nvidia.interpreted() or host is None or device is None:
         return False
     if os.environ.get("BIREME_NATIVE", "1") == "0" or not config.cache_dir or config.forked:

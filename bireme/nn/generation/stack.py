@@ -16,18 +16,25 @@ from bireme.core.op import op
 from bireme.nn.generation.ops import attended
 from bireme.ops.nn_support import wide
 
-# What a layer has, in this order; after the last layer there may be a norm and an output layer.
+# What a layer has, in this order.
 NAMES = ("norm1", "q", "k", "v", "mix", "norm2", "gate", "up", "down", "keys", "values")
 EACH = len(NAMES)
 
 
 def _check(
-    x: Aval, cos: Aval, sin: Aval, place: Aval, arrays: list[Aval], layers: int, epsilon: float
+    x: Aval,
+    cos: Aval,
+    sin: Aval,
+    place: Aval,
+    arrays: list[Aval],
+    layers: int,
+    head: bool,
+    epsilon: float,
 ) -> None:
-    if layers < 1 or len(arrays) - layers * EACH not in (0, 2) or x.ndim != 3:
+    if layers < 1 or len(arrays) != layers * EACH + 2 * head or x.ndim != 3:
         raise ShapeMismatch(
-            f"a stack takes x [batch, rows, width], {EACH} arrays of each layer, and perhaps a "
-            "norm and an output layer"
+            f"a stack takes x [batch, rows, width], {EACH} arrays of each layer, and with a head "
+            "a norm and an output layer"
         )
     size = arrays[9].shape[3]
     if any(t.shape[-1] != size for t in (cos, sin)):
@@ -35,10 +42,17 @@ def _check(
 
 
 def _infer(
-    x: Aval, cos: Aval, sin: Aval, place: Aval, arrays: list[Aval], layers: int, epsilon: float
+    x: Aval,
+    cos: Aval,
+    sin: Aval,
+    place: Aval,
+    arrays: list[Aval],
+    layers: int,
+    head: bool,
+    epsilon: float,
 ) -> tuple[Aval, ...]:
     caches = [arrays[n * EACH + i] for n in range(layers) for i in (9, 10)]
-    out = x if len(arrays) == layers * EACH else aval((*x.shape[:-1], arrays[-1].shape[1]), x.dtype)
+    out = aval((*x.shape[:-1], arrays[-1].shape[1]), x.dtype) if head else x
     return (out, *caches)
 
 
@@ -74,9 +88,9 @@ def _layer(
 
 @op(name="decoder_stack", inputs=("x", "cos", "sin", "place", "*arrays"), infer=_infer,
     check=_check, differentiable=False)  # fmt: skip
-def decoder_stack(xp, x, cos, sin, place, arrays, layers=1, epsilon=1e-5):
+def decoder_stack(xp, x, cos, sin, place, arrays, layers=1, head=False, epsilon=1e-5):
     """x [batch, rows, width] through `layers` decoder layers (`NAMES` says what `arrays` are), and
-    through a norm and an output layer if there are two arrays more.
+    with a `head` through a norm and an output layer: two arrays more.
 
     Queries and keys are turned by `cos` and `sin`, halves and not pairs; `place` and the caches
     are those of `cache_attend`. Returns the result, and keys and values of each layer.
@@ -85,6 +99,6 @@ def decoder_stack(xp, x, cos, sin, place, arrays, layers=1, epsilon=1e-5):
     for n in range(layers):
         x, keys, values = _layer(xp, x, cos, sin, place, arrays[n * EACH : (n + 1) * EACH], epsilon)
         caches += [keys, values]
-    if len(arrays) > layers * EACH:
+    if head:
         x = xp.matmul(_normed(xp, x, arrays[-2], epsilon), arrays[-1])
     return (x, *caches)

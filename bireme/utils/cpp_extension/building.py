@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from bireme.core import config, jax_door
 from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.kernels.cuda import toolchain
 from bireme.kernels.native import compiler
 
 INCLUDE = Path(__file__).parent.parent.parent / "include"
@@ -80,23 +80,6 @@ def build(plan: Plan, folder: Path) -> Path:
         return _make(plan, folder, manifest, key)
 
 
-def nvcc() -> str | None:
-    """CUDA's compiler, if it is installed."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    inside = os.path.join(home, "bin", "nvcc") if home else None
-    return inside if inside and os.path.exists(inside) else shutil.which("nvcc")
-
-
-def _cuda_home(found: str) -> Path:
-    # The command may be a link or a script that stands elsewhere; nvcc itself knows its folder.
-    said = subprocess.run([found, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    for line in said.stderr.splitlines():
-        if line.startswith("#$ TOP="):
-            return Path(line.removeprefix("#$ TOP=").strip())
-    return Path(os.path.realpath(found)).parent.parent
-
-
 def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build_") as work:
         objects: list[str] = []
@@ -152,7 +135,7 @@ def _compile_command(plan: Plan, source: str) -> list[str]:
         return [cuda, *_NVCC, "-DPADDLE_WITH_CUDA", *includes, *plan.cuda_flags]
     command = [_required_compiler(), *_CXX, *includes]
     if plan.uses_cuda:
-        command += ["-DPADDLE_WITH_CUDA", *cuda_headers(plan.name)]
+        command += ["-DPADDLE_WITH_CUDA", *toolchain.headers(_required_nvcc(plan.name))]
     # The way into the library is ours: a user's -Werror or -D does not belong there.
     return command if source == str(MAIN) else [*command, *plan.cxx_flags]
 
@@ -161,20 +144,9 @@ def _link_command(plan: Plan) -> list[str]:
     return [_required_compiler(), "-shared", "-Wl,-Bsymbolic"]
 
 
-def cuda_runtime(what: str) -> list[str]:
-    """What links CUDA's runtime in: it finds the one driver of the process by itself."""
-    home = _cuda_home(_required_nvcc(what))
-    return [f"-L{home / 'lib64'}", "-lcudart_static", "-lrt", "-lpthread", "-ldl"]
-
-
-def cuda_headers(what: str) -> list[str]:
-    """Where CUDA's headers are, for the compiler of the host."""
-    return [f"-I{_cuda_home(_required_nvcc(what)) / 'include'}"]
-
-
 def _link_inputs(plan: Plan) -> list[str]:
     given = [f"-L{p}" for p in plan.library_paths] + list(plan.link_flags)
-    return given + (cuda_runtime(plan.name) if plan.uses_cuda else [])
+    return given + (toolchain.runtime(_required_nvcc(plan.name)) if plan.uses_cuda else [])
 
 
 def _required_compiler() -> str:
@@ -187,7 +159,7 @@ def _required_compiler() -> str:
 
 
 def _required_nvcc(what: str) -> str:
-    found = nvcc()
+    found = toolchain.nvcc()
     if found is None:
         raise BuildError(
             f"[cpp_extension] {what} needs CUDA's compiler nvcc, which was not found. Install the "
@@ -221,7 +193,7 @@ def _key(plan: Plan) -> str:
     for part in (
         *_CXX,
         str(compiler()),
-        str(nvcc() if plan.uses_cuda else ""),
+        str(toolchain.nvcc() if plan.uses_cuda else ""),
         jax_door.jax().__version__,
     ):
         digest.update(part.encode())
