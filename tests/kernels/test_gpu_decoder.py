@@ -1,5 +1,8 @@
 """Which stacks of layers the CUDA kernel takes, and the calls that it is given."""
 
+import ctypes
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ from bireme.core.aval import aval
 from bireme.core.dtype import bfloat16, float16, float32, int32, int64
 from bireme.core.rewrite import call_with
 from bireme.kernels import cuda, gpu_decoder, nvidia
+from bireme.kernels.cuda import toolchain
 from bireme.nn.generation.stack import EACH, decoder_stack
 
 
@@ -83,6 +87,18 @@ def test_without_the_compiler_there_is_no_kernel(monkeypatch):
         assert not cuda.available()
     finally:
         cuda.available.cache_clear()
+
+
+@pytest.mark.skipif(toolchain.nvcc() is None, reason="needs nvcc, the compiler of the CUDA toolkit")
+def test_the_library_is_built_whole(tmp_path):
+    compilers = cuda.native.compiler(), toolchain.nvcc()
+    path = cuda._library_path(compilers, "90")
+    assert path != cuda._library_path(compilers, "100")
+    made = tmp_path / path.name
+    cuda._build(made, compilers, "90")
+    library = ctypes.CDLL(str(made))
+    assert all(getattr(library, name) for name in cuda.HANDLERS)
+    assert os.listdir(tmp_path) == [made.name]
 
 
 def test_calls_have_at_most_so_many_layers_and_write_caches_in_place(monkeypatch):
