@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.gpu.decode import MEMORY_CEILING
 from bench.gpu.state import wait_for
-
-BANDWIDTH = 4.3e12  # bytes a second of a large copy on the H200, read and written (measured)
 
 
 class Solver:
@@ -93,7 +92,7 @@ def prepare(peer: str, points: int, steps: int) -> Callable[[], dict[str, Any]]:
                 flush(u)
             wait(u)
             best = min(best, (time.perf_counter() - start) / steps)
-        limit = solver.bytes_moved() / BANDWIDTH
+        limit = solver.bytes_moved() / MEMORY_CEILING
         return {"ms": best * 1e3, "of_ceiling": limit / best, "energy": energy(u)}
 
     return measure

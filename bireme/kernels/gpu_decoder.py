@@ -21,6 +21,7 @@ NAME = "decoder"
 # As in decoder.cu and decoder.h.
 _LAYERS = 32  # of a call
 _UNIT = 64  # columns of a weight that a block multiplies at once
+_ROWS = 32  # of a weight, that a warp multiplies at once
 _PIECES = 4  # of a product, at most
 _SPLITS = 4  # of a head's attention, at most
 _RING = 16 * 2 * 4096  # bytes of weights on their way, in shared memory, at least
@@ -74,7 +75,7 @@ def _accepts(call: Call) -> bool:
 
 def fits(width: int, inner: int, heads: int, blocks: int) -> bool:
     """Whether blocks of threads on so many multiprocessors can share such layers out."""
-    room = 2 * max(width, inner + 16, heads * 128)
+    room = 2 * max(width, inner + _ROWS, heads * 128 + _ROWS)
     return (
         width <= 8192
         and heads <= blocks
@@ -94,12 +95,13 @@ def exchanged(width: int, inner: int, heads: int, groups: int, size: int) -> int
         accepts=_accepts)  # fmt: skip
 def _decoder_stack(call: Call, x: Any, cos: Any, sin: Any, place: Any, *arrays: Any) -> Any:
     layers, each = call.attrs["layers"], _each(call)
+    parts = [arrays[n * each : (n + 1) * each] for n in range(layers)]
     caches: list[Any] = []
     out = x
     for start in range(0, layers, _LAYERS):
-        parts = [arrays[n * each : (n + 1) * each] for n in range(layers)][start : start + _LAYERS]
-        after = arrays[layers * each :] if start + len(parts) == layers else ()
-        out, *kept = _run(out, cos, sin, place, parts, after, call.attrs["epsilon"])
+        some = parts[start : start + _LAYERS]
+        after = arrays[layers * each :] if start + len(some) == layers else ()
+        out, *kept = _run(out, cos, sin, place, some, after, call.attrs["epsilon"])
         caches += kept
     return (out.reshape(call.outs[0].shape), *caches)
 

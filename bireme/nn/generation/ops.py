@@ -74,13 +74,6 @@ def cache_attend(xp, query, key, value, keys, values, place):
     Returns the attention of `query` [batch, rows, heads, size] to all tokens up to its own, and
     the cache.
     """
-    return attended(xp, query, key, value, keys, values, place)
-
-
-def attended(
-    xp: Any, query: Any, key: Any, value: Any, keys: Any, values: Any, place: Any
-) -> tuple[Any, Any, Any]:
-    """What `cache_attend` does, for other ops that contain it."""
     keys, values = _written(xp, keys, key, place), _written(xp, values, value, place)
     batch, rows, heads, size = query.shape
     length, groups = keys.shape[1:3]

@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
-from bireme.core.op import op
-from bireme.nn.generation.ops import attended
-from bireme.ops.nn_support import wide
+from bireme.core.op import OPS, op
 
 # What a layer has, in this order.
 NAMES = ("norm1", "q", "k", "v", "mix", "norm2", "gate", "up", "down", "keys", "values")
@@ -57,9 +53,8 @@ def _infer(
 
 
 def _normed(xp: Any, x: Any, scale: Any, epsilon: float) -> Any:
-    w = wide(xp, x)
-    unit = w / xp.sqrt(xp.mean(w * w, axis=-1, keepdims=True) + np.float32(epsilon))
-    return (unit * wide(xp, scale)).astype(x.dtype)
+    body: Any = OPS["rms_norm"].body
+    return body(xp, x, scale, 1, epsilon)
 
 
 def _turned(xp: Any, x: Any, cos: Any, sin: Any) -> Any:
@@ -70,6 +65,8 @@ def _turned(xp: Any, x: Any, cos: Any, sin: Any) -> Any:
 def _layer(
     xp: Any, x: Any, cos: Any, sin: Any, place: Any, arrays: Sequence[Any], epsilon: float
 ) -> tuple[Any, Any, Any]:
+    attend: Any = OPS["cache_attend"].body
+    silu: Any = OPS["silu"].body
     norm1, q, k, v, mix, norm2, gate, up, down, keys, values = arrays
     batch, rows = x.shape[:2]
     h = _normed(xp, x, norm1, epsilon)
@@ -78,11 +75,10 @@ def _layer(
         return xp.reshape(xp.matmul(h, weight), (batch, rows, -1, keys.shape[3]))
 
     query, key = _turned(xp, heads(q), cos, sin), _turned(xp, heads(k), cos, sin)
-    y, keys, values = attended(xp, query, key, heads(v), keys, values, place)
+    y, keys, values = attend(xp, query, key, heads(v), keys, values, place)
     x = x + xp.matmul(xp.reshape(y, (batch, rows, -1)), mix)
     h = _normed(xp, x, norm2, epsilon)
-    opened = wide(xp, xp.matmul(h, gate))
-    opened = (opened / (1 + xp.exp(-opened))).astype(x.dtype)
+    opened = silu(xp, xp.matmul(h, gate))
     return x + xp.matmul(opened * xp.matmul(h, up), down), keys, values
 
 
