@@ -1,0 +1,1 @@
+"""Language models in service: pages, scheduler, programs, engine."""
