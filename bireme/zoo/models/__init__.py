@@ -1,0 +1,1 @@
+"""The families: one file each, imported when a config names it. README.md has the contract."""
