@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.distributed.communication import group as groups
@@ -24,7 +23,7 @@ def new_group(
     backend: str | None = None,
     timeout: datetime.timedelta = _DEFAULT_TIMEOUT,
     nccl_comm_init_option: int = 0,
-    nccl_config: Any = None,
+    nccl_config: object = None,
 ) -> Group:
     """A group of some processes; all processes of the job make all groups in the same order.
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import config, jax_door, sharding, trace
+from bireme.api.types import DTypeLike, PlaceLike, TensorLike
 from bireme.core import dtype as dt
+from bireme.core import sharding, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Parameter, Tensor
-from bireme.core.trace import Value
+from bireme.core.value import value_of
 from bireme.distributed.mesh import ProcessMesh
 from bireme.distributed.placement import Placement, Replicate, Shard
+from bireme.host import config, jax_door
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
 
 
 @lru_cache(maxsize=1024)
@@ -83,11 +88,11 @@ def _shard(xp: Any, x: Any, mesh: Any = None, placements: Any = ()) -> Any:
 
 
 def shard_tensor(
-    data: Any,
+    data: TensorLike,
     mesh: ProcessMesh,
     placements: Sequence[Placement],
-    dtype: Any = None,
-    place: Any = None,
+    dtype: DTypeLike | None = None,
+    place: PlaceLike | None = None,
     stop_gradient: bool | None = None,
 ) -> Tensor:
     """A tensor like `data` that is laid out over the mesh. A result of operations stays part of
@@ -108,13 +113,13 @@ def shard_tensor(
     if not data.is_leaf:
         return _noted(_shard(data, mesh, chosen), mesh, chosen)
     buf = sharding.put(data._array(), laid_out)
-    value = Value(data._value.aval, None, 0, buf)
+    value = value_of(data._value.aval, buf)
     if isinstance(data, Parameter):
         made: Tensor = type(data).__new__(type(data))
         made.__dict__.update(data.__dict__)
         made._value, made._node, made._grad = value, None, None
         made._view = made._views = None
-        made.is_distributed = True  # type: ignore[attr-defined]
+        made.is_distributed = True
     else:
         made = Tensor(value, None)
         made._name = data._name
@@ -144,18 +149,18 @@ def dtensor_from_fn(
 
 def unshard_dtensor(dist_tensor: Tensor) -> Tensor:
     """The whole contents as an ordinary tensor on the host."""
-    whole = Tensor(Value(dist_tensor._value.aval, None, 0, dist_tensor.numpy()), None)
+    whole = Tensor(value_of(dist_tensor._value.aval, dist_tensor.numpy()), None)
     whole.stop_gradient = dist_tensor.stop_gradient
     return whole
 
 
 def shard_layer(
-    layer: Any,
+    layer: Layer,
     process_mesh: ProcessMesh,
     shard_fn: Callable[[str, Any, ProcessMesh], None] | None = None,
     input_fn: Callable[[Any, ProcessMesh], Any] | None = None,
     output_fn: Callable[[Any, ProcessMesh], Any] | None = None,
-) -> Any:
+) -> Layer:
     """Lay out a layer's parameters over the mesh.
 
     `shard_fn(name, sublayer, mesh)` replaces the parameters it wants to lay out; those that it
@@ -187,7 +192,7 @@ def shard_layer(
 
 def _noted(tensor: Tensor, mesh: ProcessMesh, placements: tuple[Placement, ...]) -> Tensor:
     """Remember what the user asked for: a buffer cannot say 'Partial'."""
-    tensor._layout = (tensor._value, mesh, placements)  # type: ignore[attr-defined]
+    tensor._layout = (tensor._value, mesh, placements)  # pyright: ignore[reportAttributeAccessIssue]
     return tensor
 
 
@@ -205,9 +210,13 @@ def layout_of(tensor: Tensor) -> tuple[ProcessMesh, list[Placement]] | None:
     placements: list[Placement] = []
     for name in mesh.axis_names:
         dim = next(
-            (i for i, part in enumerate(buf.sharding.spec) if name == part
-             or (isinstance(part, tuple) and name in part)), None,
-        )  # fmt: skip
+            (
+                i
+                for i, part in enumerate(buf.sharding.spec)
+                if name == part or (isinstance(part, tuple) and name in part)
+            ),
+            None,
+        )
         placements.append(Replicate() if dim is None else Shard(dim))
     return ProcessMesh.from_devices(mesh), placements
 

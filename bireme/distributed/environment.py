@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bireme.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from bireme.distributed.communication.group import Group
 
 
 def _number(name: str, default: int) -> int:
@@ -71,12 +74,12 @@ class ParallelEnv:
     dev_id = device_id
 
 
-def get_rank(group: Any = None) -> int:
+def get_rank(group: Group | None = None) -> int:
     """This process's number, 0 for a program that nobody launched as one of many."""
     return ParallelEnv().rank if group is None else group.rank
 
 
-def get_world_size(group: Any = None) -> int:
+def get_world_size(group: Group | None = None) -> int:
     """How many processes the job has."""
     return ParallelEnv().world_size if group is None else group.world_size
 
@@ -86,7 +89,7 @@ def is_available() -> bool:
     return True
 
 
-def init_parallel_env(nccl_config: Any = None) -> Any:
+def init_parallel_env(nccl_config: object = None) -> Group | None:
     """Join the job that a launcher has started; returns the group of all its processes.
 
     A process that nobody launched is a job of its own.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.errors import InvalidArgument
+from bireme.core.tensor import Tensor
 from bireme.io import serialization
 from bireme.static.executor import Executor, as_program
 from bireme.static.program import Program
@@ -16,7 +17,7 @@ from bireme.static.program import Program
 _ENDING = ".pdparams"
 
 
-def is_persistable(var: Any) -> bool:
+def is_persistable(var: Tensor) -> bool:
     """Whether a variable keeps its contents from run to run: parameters and other state.
 
     >>> is_persistable(paddle.static.data("x", [1]))  # doctest: +SKIP
@@ -46,8 +47,10 @@ def save_persistables(
     if filename is not None:
         serialization.save(state, os.path.join(dirname, filename + _ENDING))
         return None
-    for name, contents in state.items():
-        serialization.save({name: contents}, os.path.join(dirname, name + _ENDING))
+    serialization.save_together(
+        {os.path.join(dirname, n + _ENDING): {n: contents} for n, contents in state.items()},
+        folder=dirname,  # a variable's name may have slashes
+    )
     return None
 
 
@@ -62,11 +65,12 @@ def load_persistables(
     names = program.state_names()
     files = [filename] if filename is not None else names
     found: dict[str, np.ndarray] = {}
-    for name in files:
-        path = os.path.join(dirname, name + _ENDING)
-        if not os.path.exists(path):
+    paths = [os.path.join(dirname, name + _ENDING) for name in files]
+    parts = serialization.load_together(paths, dirname, return_numpy=True)
+    for path, part in zip(paths, parts, strict=True):
+        if part is None:
             raise InvalidArgument(f"[load_persistables] there is no file {path!r}")
-        found.update(serialization.load(path, return_numpy=True))
+        found.update(part)
     missing = [n for n in names if n not in found]
     if missing:
         raise InvalidArgument(f"[load_persistables] {filename!r} has nothing for {missing[:5]}")

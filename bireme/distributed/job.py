@@ -8,18 +8,19 @@ one process to another travel over `wire.py`.
 from __future__ import annotations
 
 import atexit
-import gc
 import os
+import socket
 import sys
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from bireme.core import executor, jax_door, place, trace
+from bireme.core import executor, ownership, place, trace
 from bireme.core.errors import BiremeError
 from bireme.core.trace import Value
 from bireme.distributed.environment import ParallelEnv, _number
+from bireme.host import jax_door
 
 
 class DistributedError(BiremeError, RuntimeError):
@@ -35,7 +36,7 @@ class PartnerLost(DistributedError):
 PARTNER_LOST = 75
 
 _joined = False
-_failed = 0  # the status of a process that ends with an error; it does not wait for the others
+_exit_status = 0  # of a process that has called sys.exit; one that fails waits for nobody
 
 
 def coordinator() -> str:
@@ -60,6 +61,15 @@ def is_local(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def _is_own(host: str) -> bool:
+    """Whether this machine can listen at the address itself, rather than at all that it has."""
+    try:
+        with socket.create_server((host, 0)):
+            return True
+    except OSError:
+        return False
+
+
 def join(rank: int, world: int) -> None:
     """Meet the other processes; returns when all of them have come."""
     global _joined
@@ -68,8 +78,8 @@ def join(rank: int, world: int) -> None:
     address = coordinator()
     host = address.rpartition(":")[0]
     _bring_to_host()
-    # A job on one machine is nobody else's business.
-    bind = address if is_local(host) else None
+    # A job on one machine is nobody else's business; one on several, only of that network.
+    bind = address if is_local(host) or (rank == 0 and _is_own(host)) else None
     gpu = None
     if kind() == "gpu":
         gpu = ParallelEnv().device_id
@@ -83,7 +93,6 @@ def join(rank: int, world: int) -> None:
     if kind() == "cpu":
         place.set_default_place(place.CPUPlace())
     _joined = True
-    _watch_for_failure()
     atexit.register(leave)
 
 
@@ -93,15 +102,31 @@ def leave() -> None:
     if not _joined:
         return
     _joined = False
-    if _failed:
+    status = _exit_status or _status_of(getattr(sys, "last_value", None))
+    if status:
         # Waiting for the others now would hide the failure from the launcher.
-        fail(_failed)
+        fail(status)
     device.cache_clear()
     jax_door.leave_job()
 
 
-def is_joined() -> bool:
-    return _joined
+def _status_of(uncaught: BaseException | None) -> int:
+    """The exit status of a process that ends with this error, which Python has printed."""
+    if uncaught is None:
+        return 0
+    return PARTNER_LOST if isinstance(uncaught, PartnerLost) else 1
+
+
+def ends_with(code: Any) -> None:
+    """The program calls `sys.exit(code)`; the process ends as soon as its exit functions have run.
+
+    Python tells exit functions of no status, so those who run the program (the launcher's
+    processes, `bireme run`) call this. A process that was started without them and exits with an
+    error waits for the others as after a success, unless the error is an exception.
+    """
+    global _exit_status
+    if code is not None:
+        _exit_status = code & 0xFF if isinstance(code, int) else 1
 
 
 def kind() -> str:
@@ -134,36 +159,13 @@ def _bring_to_host() -> None:
     executor.clear_programs()
     numpy_backend._one_op.cache_clear()
     if jax_door.is_loaded():
-        for found in gc.get_objects():
-            # Not isinstance(): it would ask lazy objects of other libraries what they are.
-            if issubclass(type(found), Value) and found.buf is not None:
-                found.buf = np.asarray(found.buf)
+        for value in ownership.every(Value):
+            if value.buf is not None:
+                value.buf = np.asarray(value.buf)
 
 
-def _watch_for_failure() -> None:
-    """Know at exit whether this process fails: `atexit` functions are not told."""
-    show, leave_python = sys.excepthook, sys.exit
-
-    def shown(*error: Any) -> None:
-        global _failed
-        _failed = PARTNER_LOST if isinstance(error[1], PartnerLost) else 1
-        show(*error)
-
-    def exiting(code: Any = None) -> Any:
-        global _failed
-        if code not in (None, 0):
-            _failed = 1
-            atexit.register(fail, code)  # runs before `leave`
-        leave_python(code)
-
-    sys.excepthook, sys.exit = shown, exiting  # type: ignore[assignment]
-
-
-def fail(code: Any) -> None:
+def fail(status: int) -> None:
     """End this process at once, without waiting for the others."""
-    if not isinstance(code, int):
-        sys.stderr.write(f"{code}\n")
-        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code & 0xFF)
+    os._exit(status)

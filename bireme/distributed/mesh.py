@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument
+from bireme.host import jax_door
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class ProcessMesh:
@@ -17,7 +20,7 @@ class ProcessMesh:
 
     def __init__(
         self,
-        mesh: Any = None,
+        mesh: npt.ArrayLike | ProcessMesh | None = None,
         dim_names: Sequence[str] | None = None,
         shape: Sequence[int] | None = None,
         process_ids: Sequence[int] | None = None,

@@ -7,7 +7,7 @@ import os
 from bireme.core.errors import InvalidArgument
 from bireme.distributed import wire
 from bireme.distributed.hub import Hub
-from bireme.distributed.job import DistributedError
+from bireme.distributed.job import DistributedError, is_local
 
 _hub: Hub | None = None
 
@@ -20,8 +20,11 @@ def gloo_init_parallel_env(rank_id: int, rank_num: int, server_endpoint: str) ->
             "[gloo_init_parallel_env] needs at least two processes, numbered from 0. Received: "
             f"rank_id={rank_id}, rank_num={rank_num}"
         )
-    # Nothing is read but the arrival of empty messages, so a secret is welcome, not needed.
-    key = os.environ.get(wire.SECRET, "bireme barrier").encode()
+    # Nothing is read but the arrival of empty messages, so processes of one machine need no secret.
+    if is_local(wire.endpoint(server_endpoint)[0]) and not os.environ.get(wire.SECRET):
+        key = b"bireme barrier"
+    else:
+        key = wire.secret("gloo_init_parallel_env")
     _hub = Hub(rank_id, rank_num, server_endpoint, key)
 
 

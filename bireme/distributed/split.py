@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -11,19 +11,20 @@ from bireme.distributed.auto_parallel.plans import cut, whole
 from bireme.distributed.mesh import ProcessMesh, get_mesh
 from bireme.distributed.placement import Placement, Replicate, Shard
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.static.nn.helper import Maker
 from bireme.static.program import default_startup_program, in_dynamic_mode
 
 
 def split(
     x: Tensor,
-    size: Any,
+    size: Sequence[int],
     operation: str,
     axis: int = 0,
     num_partitions: int = 1,
     gather_out: bool = True,
-    weight_attr: Any = None,
-    bias_attr: Any = None,
+    weight_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """A new "linear" layer or "embedding" with a weight of `size`, cut along `axis`.

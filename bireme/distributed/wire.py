@@ -1,37 +1,38 @@
 """Bytes from one process of a job to another: what send/recv, objects and calls travel over.
 
-Each process listens at its endpoint. Whoever connects has to prove that it knows the job's secret
-(`BIREME_JOB_SECRET`, made by the launcher) before anything it says is read: objects are pickled,
-and unpickling runs code. A reader per connection sorts messages into mailboxes, so a sender never
-waits for a receiver.
+Each process listens at its endpoint. Who connects has to prove knowledge of the job's secret
+(`BIREME_JOB_SECRET`, made by the launcher) before anything it says is read (door.py): objects are
+pickled, and unpickling runs code. A reader per process sorts messages into mailboxes, so a sender
+never waits for a receiver.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import pickle
 import queue
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from multiprocessing import AuthenticationError, connection
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core import dtype as dt
+from bireme.distributed.door import SECRET, Door, Link, connect
 from bireme.distributed.environment import ParallelEnv
 from bireme.distributed.job import DistributedError, PartnerLost, is_local
+from bireme.io import by_value
 
-SECRET = "BIREME_JOB_SECRET"
-_PATIENCE = 120.0  # seconds until a process that does not listen is given up
+if TYPE_CHECKING:
+    from bireme.distributed.communication.group import Group
+
 _POLL = 0.5
+_PURPOSE = b"post"
 
 
 def secret(what: str) -> bytes:
@@ -49,60 +50,17 @@ def secret(what: str) -> bytes:
 class _Pickler(pickle.Pickler):
     """Knows where the library's functions are: `paddle.add` is not what its module holds."""
 
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, FunctionType) and obj.__module__.partition(".")[0] == "bireme":
-            for name in ("bireme", "bireme.nn.functional", "bireme.linalg", "bireme.fft"):
-                if getattr(sys.modules.get(name), obj.__name__, None) is obj:
-                    return _function, (name, obj.__name__)
+    def reducer_override(self, obj: object) -> Any:
+        if isinstance(obj, FunctionType):
+            return by_value.library_name(obj) or NotImplemented
         return NotImplemented
 
 
-def _function(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
-
-
-def pickled(obj: Any) -> bytes:
+def pickled(obj: object) -> bytes:
     """An object as bytes, for a process of the same job."""
     out = io.BytesIO()
     _Pickler(out).dump(obj)
     return out.getvalue()
-
-
-def listen(address: tuple[str, int]) -> Any:
-    """A listener at this address; connections are checked by `admit`."""
-    try:
-        return connection.Listener(address, "AF_INET", backlog=128)
-    except OSError as e:
-        raise DistributedError(f"cannot listen at {address[0]}:{address[1]}: {e}") from e
-
-
-def admit(link: Any, key: bytes) -> bool:
-    """Whether the other side knows the secret; it learns the same about this one."""
-    try:
-        connection.deliver_challenge(link, key)  # type: ignore[attr-defined]
-        connection.answer_challenge(link, key)  # type: ignore[attr-defined]
-    except (AuthenticationError, EOFError, OSError):
-        link.close()
-        return False
-    return True
-
-
-def connect(address: tuple[str, int], key: bytes) -> Any:
-    """A connection to a process that may still be on its way."""
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return connection.Client(address, "AF_INET", authkey=key)
-        except AuthenticationError as e:
-            raise DistributedError(
-                f"the process at {address[0]}:{address[1]} does not have this job's {SECRET}"
-            ) from e
-        except OSError as e:
-            if time.monotonic() > until:
-                raise DistributedError(
-                    f"no process answers at {address[0]}:{address[1]}: {e}"
-                ) from e
-            time.sleep(0.05)
 
 
 def endpoint(text: str) -> tuple[str, int]:
@@ -122,38 +80,42 @@ class Post:
         self.lock = threading.Lock()
         self.outgoing: dict[int, queue.SimpleQueue[Any]] = {}
         host, port = endpoint(endpoints[rank])
-        self.listener = listen(("127.0.0.1" if is_local(host) else host, port))
-        self._start(self._accept)
+        address = ("127.0.0.1" if is_local(host) else host, port)
+        self.door = Door(address, key, _PURPOSE, self._welcome)
 
     def _start(self, function: Callable[..., None], *arguments: Any) -> None:
         threading.Thread(target=function, args=arguments, daemon=True).start()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                link = self.listener.accept()
-            except OSError:
-                return  # closed
+    def _welcome(self, link: Link) -> None:
+        if link.rank == self.rank or not 0 <= link.rank < len(self.endpoints):
+            link.close()
+        else:
             self._start(self._read, link)
 
-    def _read(self, link: Any) -> None:
-        if not admit(link, self.key):
-            return
-        source = -1
+    def _read(self, link: Link) -> None:
+        why = "it closed the connection"
         try:
-            (source,) = struct.unpack("<q", link.recv_bytes(8))
             while True:
                 message = link.recv_bytes()
-                size = message[0]
-                self.box(source, message[1 : 1 + size]).put(message[1 + size :])
-        except (EOFError, OSError, struct.error) as e:
-            self.gone[source] = str(e) or "it closed the connection"
+                size = message[0] + 1
+                if len(message) < size:
+                    raise OSError("a message is shorter than the name of its mailbox")
+                self.box(link.rank, bytes(message[1:size])).put(bytes(memoryview(message)[size:]))
+        except EOFError:
+            pass
+        except IndexError:
+            why = "it sent an empty message, which no process of the job does"
+        except Exception as e:
+            why = str(e) or type(e).__name__
+        finally:
+            self.gone[link.rank] = why
+            link.close()
 
     def box(self, source: int, name: bytes) -> queue.SimpleQueue[bytes]:
         with self.lock:
             return self.boxes.setdefault((source, name), queue.SimpleQueue())
 
-    def send(self, to: int, name: bytes, payload: Any) -> Future[None]:
+    def send(self, to: int, name: bytes, payload: bytes | memoryview) -> Future[None]:
         """Send in the background, in order; the Future says when it is with the system."""
         done: Future[None] = Future()
         if to == self.rank:
@@ -174,11 +136,12 @@ class Post:
             name, payload, done = waiting.get()
             try:
                 if link is None:
-                    link = connect(endpoint(self.endpoints[to]), self.key)
-                    link.send_bytes(struct.pack("<q", self.rank))
-                link.send_bytes(b"".join((bytes((len(name),)), name, payload)))
+                    link = connect(endpoint(self.endpoints[to]), self.key, _PURPOSE, self.rank)
+                link.send_bytes(bytes((len(name),)), name, payload)
                 done.set_result(None)
-            except (OSError, DistributedError) as e:
+            except Exception as e:
+                if link is not None:
+                    link.close()  # part of a message may be out: nothing can follow it
                 done.set_exception(
                     e
                     if isinstance(e, DistributedError)
@@ -251,7 +214,7 @@ class Departure:
 class Arrival:
     """A message to come; `take` is given its array, in the thread that waits for it."""
 
-    def __init__(self, source: int, group: Any, take: Callable[[np.ndarray], None]):
+    def __init__(self, source: int, group: Group, take: Callable[[np.ndarray], None]):
         self._post = post("recv")
         self._source, self._name, self._take = source, _tensor_box(group.id), take
         self._timeout: float | None = group.timeout

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from bireme.distributed.launch import meeting
+
 HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def ports() -> Iterator[Callable[[int], list[int]]]:
+    """`ports(count)`: ports of this machine that nobody else is given during the test."""
+    held = meeting.Ports()
+    yield lambda count: held.take(count, "127.0.0.1")
+    held.release()
 
 
 @pytest.fixture
@@ -26,6 +36,6 @@ def launched(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             "--devices", "", "--log_dir", str(tmp_path / "log"), *options, str(path), *arguments,
         ]  # fmt: skip
         env = os.environ | {"PYTHONPATH": str(HERE.parents[1]), "BIREME_NATIVE": "0"}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800)
 
     return run

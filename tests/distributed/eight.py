@@ -36,7 +36,7 @@ def results(file: str, start: str = "check_") -> dict[str, str | None]:
     }
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "eight.py"), file, start],
-        env=env, capture_output=True, text=True, timeout=600,
+        env=env, capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     found = [json.loads(x) for x in done.stdout.splitlines() if x.startswith('{"check"')]
     if done.returncode:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from multiprocessing import AuthenticationError, connection
 
 import numpy as np
 
 import bireme as paddle
 from bireme import distributed as dist
+from bireme.distributed import door
+from bireme.distributed.job import DistributedError
 
 rpc = dist.rpc
 me = dist.get_rank()
@@ -51,8 +52,8 @@ for call, error in (
 if me == 0:  # a stranger is turned away before anything it sends is read
     ip, port = infos[1].ip, infos[1].port
     try:
-        connection.Client((ip, port), "AF_INET", authkey=b"a guess at the secret")
-    except (AuthenticationError, EOFError, OSError):
+        door.connect((ip, port), b"a guess at the secret", b"rpc", 0)
+    except DistributedError:
         pass
     else:
         raise AssertionError("a stranger was let in")

@@ -64,8 +64,21 @@ def test_strategy_knows_its_settings() -> None:
         strategy.sharding.stages = 2
     with pytest.raises(TypeMismatch, match="type int"):
         strategy.sharding.stage = "two"
-    with pytest.raises(InvalidArgument, match="no part 'pipeline'"):
-        dist.Strategy({"pipeline": {}})
+    with pytest.raises(InvalidArgument, match="no part 'pipelines'"):
+        dist.Strategy({"pipelines": {}})
+
+
+def test_strategy_refuses_settings_without_effect_when_they_are_used() -> None:
+    strategy = dist.Strategy({"fused_passes": {"enable": True, "gemm_epilogue": True}})
+    strategy.check()  # hints
+    assert (strategy.pipeline.schedule_mode, strategy.recompute.checkpoints) == ("1F1B", [])
+    strategy.recompute.checkpoints.append("x")
+    assert dist.Strategy().recompute.checkpoints == []
+    with pytest.raises(InvalidArgument, match=r"checkpoints has no effect.*recompute"):
+        strategy.check()
+    cut = dist.Strategy({"pipeline": {"enable": True}})
+    with pytest.raises(InvalidArgument, match="PipelineLayer"):
+        dist.to_static(nn.Linear(2, 2), strategy=cut)
 
 
 def test_plans_name_what_there_is() -> None:

@@ -207,7 +207,7 @@ def _gradients(again: bool):
 
 
 def test_recompute_gives_the_same_and_keeps_less(monkeypatch) -> None:
-    from bireme.core import config
+    from bireme.host import config
 
     monkeypatch.setattr(config, "compile_mode", "always")
     plain, kept = _gradients(False)

@@ -24,7 +24,9 @@ def _seen(text: str) -> Any:
 
 
 def _with_the_wheel() -> list[Any]:
-    told = meeting.environments([meeting.node("127.0.0.1", 2)], 0, [], "unused" * 4)
+    ports = meeting.Ports()
+    told = meeting.environments([meeting.node("127.0.0.1", 2, ports)], 0, [], "unused" * 4)
+    ports.release()  # the wheel does not take a port that is kept
     jobs = [
         subprocess.Popen(
             [sys.executable, str(SCRIPT)],
@@ -34,7 +36,7 @@ def _with_the_wheel() -> list[Any]:
         )
         for env in told
     ]
-    return [_seen(job.communicate(timeout=240)[0]) for job in jobs]
+    return [_seen(job.communicate(timeout=1800)[0]) for job in jobs]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import bireme as paddle
 from bireme import distributed as dist
 from bireme import static
-from bireme.core.errors import ExecutionError, InvalidArgument
+from bireme.core.errors import ExecutionError, FileFormatError, InvalidArgument
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +153,7 @@ def test_bad_lines_say_where(tmp_path, line, said):
     dataset = dist.QueueDataset()
     dataset.init(use_var=variables())
     dataset.set_filelist([str(tmp_path / "a")])
-    with pytest.raises(InvalidArgument, match=said):
+    with pytest.raises(FileFormatError, match=said):
         list(dataset)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from multiprocessing import connection
 
 import numpy as np
 import pytest
@@ -13,30 +12,29 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bireme as paddle
-from bireme.distributed import wire
+from bireme.distributed import door, wire
+from bireme.distributed.communication.averaging import _buckets
 from bireme.distributed.hub import Hub
 from bireme.distributed.job import DistributedError
-from bireme.distributed.launch import meeting
-from bireme.distributed.parallel import _buckets
 
 KEY = b"the secret of this test"
 
 
 @pytest.fixture
-def posts() -> Iterator[list[wire.Post]]:
-    endpoints = [f"127.0.0.1:{p}" for p in meeting.free_ports(2)]
+def posts(ports) -> Iterator[list[wire.Post]]:
+    endpoints = [f"127.0.0.1:{p}" for p in ports(2)]
     made = [wire.Post(rank, endpoints, KEY) for rank in range(2)]
     yield made
     for post in made:
-        post.listener.close()
+        post.door.close()
 
 
 def test_messages_keep_their_order(posts) -> None:
     for i in range(50):
         posts[0].send(1, b"box", b"%d" % i)
-    posts[0].send(1, b"other", b"x" * 3_000_000).result(30)
-    assert [int(posts[1].receive(0, b"box", 30)) for _ in range(50)] == list(range(50))
-    assert len(posts[1].receive(0, b"other", 30)) == 3_000_000
+    posts[0].send(1, b"other", b"x" * 3_000_000).result(600)
+    assert [int(posts[1].receive(0, b"box", 600)) for _ in range(50)] == list(range(50))
+    assert len(posts[1].receive(0, b"other", 600)) == 3_000_000
     posts[0].send(0, b"own", b"to myself")
     assert posts[0].receive(0, b"own", 1) == b"to myself"
 
@@ -49,20 +47,18 @@ def test_nothing_comes(posts) -> None:
 def test_a_stranger_is_not_read(posts) -> None:
     address = wire.endpoint(posts[0].endpoints[0])
     with pytest.raises(DistributedError, match="does not have this job's"):
-        wire.connect(address, b"another secret, a wrong one")
+        door.connect(address, b"another secret, a wrong one", b"post", 1)
     with socket.create_connection(address) as raw:  # says nothing, and blocks nobody
-        posts[1].send(0, b"box", b"still served").result(30)
+        posts[1].send(0, b"box", b"still served").result(600)
         raw.sendall(b"\x00" * 64)
-        assert posts[0].receive(1, b"box", 30) == b"still served"
+        assert posts[0].receive(1, b"box", 600) == b"still served"
     assert all(source in (0, 1) for source, _ in posts[0].boxes)
 
 
 def test_a_partner_that_left(posts) -> None:
-    link = connection.Client(wire.endpoint(posts[0].endpoints[0]), "AF_INET", authkey=KEY)
-    link.send_bytes((1).to_bytes(8, "little"))
-    link.close()
+    door.connect(wire.endpoint(posts[0].endpoints[0]), KEY, b"post", 1).close()
     with pytest.raises(DistributedError, match="process 1 has ended"):
-        posts[0].receive(1, b"box", 30)
+        posts[0].receive(1, b"box", 600)
 
 
 @given(
@@ -81,7 +77,7 @@ def test_arrays_arrive_as_they_are(array: np.ndarray) -> None:
 def test_functions_of_the_library_can_be_sent() -> None:
     import pickle
 
-    for function in (paddle.add, paddle.nn.functional.relu, len, wire.connect):
+    for function in (paddle.add, paddle.nn.functional.relu, len, door.connect):
         assert pickle.loads(wire.pickled(function)) is function
 
 

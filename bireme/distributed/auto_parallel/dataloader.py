@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.distributed.auto_parallel.layouts import axis_of
@@ -13,6 +12,10 @@ from bireme.distributed.auto_parallel.local import dtensor_from_local
 from bireme.distributed.dtensor import shard_tensor
 from bireme.distributed.mesh import ProcessMesh
 from bireme.distributed.placement import Placement, Replicate, Shard
+from bireme.host import jax_door
+
+if TYPE_CHECKING:
+    from bireme.io.dataloader import DataLoader
 
 
 class ShardDataloader:
@@ -20,10 +23,10 @@ class ShardDataloader:
 
     def __init__(
         self,
-        dataloader: Any,
-        meshes: Any,
+        dataloader: DataLoader,
+        meshes: ProcessMesh | Sequence[ProcessMesh],
         input_keys: Sequence[str] | None = None,
-        shard_dims: Any = None,
+        shard_dims: int | str | Sequence[int | str] | None = None,
         is_dataset_splitted: bool = False,
         dense_tensor_idx: list[list[int]] | None = None,
     ) -> None:
@@ -40,14 +43,16 @@ class ShardDataloader:
                 "dimension of the mesh along which it was"
             )
         if shard_dims is None or isinstance(shard_dims, str | int):
-            shard_dims = [shard_dims] * len(self._meshes)
-        if len(shard_dims) != len(self._meshes):
+            dims: list[Any] = [shard_dims] * len(self._meshes)
+        else:
+            dims = list(shard_dims)
+        if len(dims) != len(self._meshes):
             raise InvalidArgument(
-                f"[shard_dataloader] there are {len(self._meshes)} meshes and {len(shard_dims)} "
+                f"[shard_dataloader] there are {len(self._meshes)} meshes and {len(dims)} "
                 "shard_dims"
             )
         self._dataloader = dataloader
-        self._shard_dims = list(shard_dims)
+        self._shard_dims = dims
         self._input_keys = input_keys
         self._split = bool(is_dataset_splitted)
         self._dense = dense_tensor_idx
@@ -95,13 +100,15 @@ class ShardDataloader:
         dense = self._dense[index] if self._dense else []
         if isinstance(item, list | tuple):
             return [
-                x if j in dense or not isinstance(x, Tensor) else self._put(
+                x
+                if j in dense or not isinstance(x, Tensor)
+                else self._put(
                     x,
                     mesh[j] if isinstance(mesh, list | tuple) else mesh,
                     dim[j] if isinstance(dim, list | tuple) else dim,
                 )
                 for j, x in enumerate(item)
-            ]  # fmt: skip
+            ]
         if dense or not isinstance(item, Tensor):
             return item
         return self._put(item, mesh, dim)
@@ -120,10 +127,10 @@ class ShardDataloader:
 
 
 def shard_dataloader(
-    dataloader: Any,
-    meshes: Any,
+    dataloader: DataLoader,
+    meshes: ProcessMesh | Sequence[ProcessMesh],
     input_keys: Sequence[str] | None = None,
-    shard_dims: Any = None,
+    shard_dims: int | str | Sequence[int | str] | None = None,
     is_dataset_splitted: bool = False,
     dense_tensor_idx: list[list[int]] | None = None,
 ) -> ShardDataloader:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bireme import jit
 from bireme.amp import GradScaler, auto_cast
 from bireme.autograd.modes import no_grad
-from bireme.core import tree
+from bireme.capture import tree
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.distributed.auto_parallel.layouts import everywhere, lay_out, layout_of
@@ -21,6 +21,13 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
 )
 from bireme.distributed.auto_parallel.strategy import Strategy
 from bireme.distributed.mesh import ProcessMesh, get_mesh
+
+if TYPE_CHECKING:
+    from bireme.io.dataloader import DataLoader
+    from bireme.metric import Metric
+    from bireme.nn.layer.layer import Layer
+    from bireme.optimizer.optimizer import Optimizer
+
 
 _MODES = ("train", "eval", "predict")
 
@@ -35,13 +42,13 @@ class DistModel:
 
     def __init__(
         self,
-        layer: Any,
-        loader: Any,
+        layer: Layer,
+        loader: DataLoader | None,
         loss: Callable[..., Any] | None = None,
-        optimizer: Any = None,
+        optimizer: Optimizer | ShardOptimizer | None = None,
         strategy: Strategy | None = None,
-        metrics: Any = None,
-        input_spec: Any = None,
+        metrics: Metric | Sequence[Metric] | None = None,
+        input_spec: Sequence[Any] | None = None,
     ) -> None:
         if strategy is not None and not isinstance(strategy, Strategy):
             raise InvalidArgument(
@@ -50,7 +57,8 @@ class DistModel:
         self.network = layer
         self._loss = loss
         self._strategy = strategy or Strategy()
-        self._metrics = [] if metrics is None else metrics
+        self._strategy.check()
+        self._metrics: Any = [] if metrics is None else metrics
         if not isinstance(self._metrics, list | tuple):
             self._metrics = [self._metrics]
         self._input_spec = input_spec
@@ -73,7 +81,7 @@ class DistModel:
         else:
             self.predict()
 
-    def _prepared(self, optimizer: Any) -> Any:
+    def _prepared(self, optimizer: Optimizer | ShardOptimizer | None) -> Any:
         sharding = self._strategy.sharding
         if optimizer is None or self._mesh is None:
             return optimizer
@@ -153,7 +161,7 @@ class DistModel:
         ):
             results = self.network(*inputs)
             outs = results if isinstance(results, list | tuple) else [results]
-            loss = self._loss(*outs, *labels)  # type: ignore[misc]
+            loss = self._loss(*outs, *labels)  # pyright: ignore[reportOptionalCall]
         return loss, results
 
     def _backward(self, *batch: Any) -> Any:
@@ -247,7 +255,7 @@ def _flat(items: Any) -> list[Any]:
     return found
 
 
-def _mesh_of(layer: Any) -> ProcessMesh | None:
+def _mesh_of(layer: Layer) -> ProcessMesh | None:
     for p in layer.parameters():
         layout = layout_of(p)
         if layout is not None:
@@ -255,7 +263,7 @@ def _mesh_of(layer: Any) -> ProcessMesh | None:
     return get_mesh()
 
 
-def _recompute_parts(layer: Any) -> None:
+def _recompute_parts(layer: Layer) -> None:
     from bireme.distributed.fleet.utils import recompute
 
     for part in layer.children():
@@ -266,12 +274,12 @@ def _recompute_parts(layer: Any) -> None:
 
 
 def to_static(
-    layer: Any,
-    loader: Any = None,
+    layer: Layer,
+    loader: DataLoader | None = None,
     loss: Callable[..., Any] | None = None,
-    optimizer: Any = None,
+    optimizer: Optimizer | ShardOptimizer | None = None,
     strategy: Strategy | None = None,
-    input_spec: Any = None,
+    input_spec: Sequence[Any] | None = None,
 ) -> DistModel:
     """A DistModel: the layer's training step as one program over the mesh of its parameters.
 

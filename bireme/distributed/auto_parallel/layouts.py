@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import config, jax_door
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.core.trace import Value
+from bireme.core.value import value_of
 from bireme.distributed import dtensor
 from bireme.distributed.mesh import ProcessMesh, get_mesh
 from bireme.distributed.placement import Placement, Replicate, Shard
+from bireme.host import config, jax_door
 from bireme.nn.grouped import Repeated, put_all, same_types
 
 Layout = tuple[ProcessMesh, tuple[Placement, ...]]
@@ -51,7 +51,7 @@ def lay_out(tensor: Tensor, mesh: ProcessMesh, placements: Sequence[Placement]) 
     chosen = dtensor._checked(mesh, placements, tensor.shape)
     config.sharded |= mesh.size > 1
     buf = jax_door.jax().device_put(tensor._array(), dtensor._sharding(mesh, chosen, tensor.ndim))
-    tensor._put(Value(tensor._value.aval, None, 0, buf))
+    tensor._put(value_of(tensor._value.aval, buf))
     return dtensor._noted(tensor, mesh, chosen)
 
 

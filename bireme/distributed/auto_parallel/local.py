@@ -9,17 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import config, graph_io, jax_door, tree
+from bireme.capture import graph_io, tree
+from bireme.capture.recorder import recording_into
+from bireme.capture.subgraph import Body, BodyTrace
 from bireme.core.aval import Aval, aval
-from bireme.core.capture_trace import recording_into
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
-from bireme.core.subgraph import Body, BodyTrace
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value, state
+from bireme.core.value import value_of
 from bireme.distributed import dtensor
+from bireme.distributed.communication.group import Group
+from bireme.distributed.communication.programs import ReduceOp, exchange
+from bireme.distributed.environment import get_rank, get_world_size
 from bireme.distributed.mesh import ProcessMesh
 from bireme.distributed.placement import Partial, Placement, ReduceType, Replicate, Shard
+from bireme.host import config, jax_door
 from bireme.nn.layer.layer import Layer
 from bireme.ops.control_loops import _entered
 from bireme.ops.control_record import Out, draw
@@ -69,7 +74,8 @@ def dtensor_from_local(
     local_tensor: Tensor, mesh: ProcessMesh, placements: Sequence[Placement]
 ) -> Tensor:
     """The tensor whose parts the processes hold. One process that drives all devices of the mesh
-    holds the whole of it.
+    holds the whole of it. Parts that are `Partial()` are reduced over the processes now, so that
+    whatever computes with the tensor sees the result.
 
     >>> x = dtensor_from_local(part, mesh, [Shard(0)])  # doctest: +SKIP
     """
@@ -84,14 +90,20 @@ def dtensor_from_local(
     given = [*placements, *[Replicate()] * (mesh.ndim - len(placements))]
     laid_out = dtensor._sharding(mesh, tuple(given), local_tensor.ndim)
     config.sharded = True
-    buf = jax.make_array_from_process_local_data(laid_out, np.asarray(local_tensor._array()))
-    made = Tensor(Value(aval(tuple(buf.shape), local_tensor.dtype), None, 0, buf), None)
+    own = np.asarray(local_tensor._array())
+    for axis, placement in enumerate(given):
+        if isinstance(placement, Partial):
+            own = _reduced(own, mesh, axis, placement)
+    buf = jax.make_array_from_process_local_data(laid_out, own)
+    made = Tensor(value_of(aval(tuple(buf.shape), local_tensor.dtype), buf), None)
     made.stop_gradient = local_tensor.stop_gradient
     return dtensor._noted(made, mesh, tuple(given))
 
 
 def dtensor_to_local(
-    dist_tensor: Tensor, mesh: ProcessMesh | None = None, placements: Any = None
+    dist_tensor: Tensor,
+    mesh: ProcessMesh | None = None,
+    placements: Sequence[Placement] | None = None,
 ) -> Tensor:
     """The part that this process holds: everything, where one process drives all devices.
 
@@ -101,7 +113,56 @@ def dtensor_to_local(
         dist_tensor = dtensor.reshard(dist_tensor, mesh, placements or ())
     if jax_door.jax().process_count() == 1:
         return dist_tensor
-    return Tensor(_own_part(dist_tensor), None)
+    own = _own_part(dist_tensor)
+    found = dtensor.layout_of(dist_tensor)
+    for axis, placement in enumerate(() if found is None else found[1]):
+        if found is not None and isinstance(placement, Partial):
+            own = _share_of(own, found[0], axis, placement)
+    return Tensor(own, None)
+
+
+# How parts become one over processes. The reduction of truths is that of the type bool.
+_OPS = {
+    ReduceType.kRedSum: ReduceOp.SUM,
+    ReduceType.kRedMax: ReduceOp.MAX,
+    ReduceType.kRedMin: ReduceOp.MIN,
+    ReduceType.kRedProd: ReduceOp.PROD,
+    ReduceType.kRedAvg: ReduceOp.AVG,
+    ReduceType.kRedAny: ReduceOp.MAX,
+    ReduceType.kRedAll: ReduceOp.MIN,
+}
+
+
+def _line(mesh: ProcessMesh, axis: int) -> Group:
+    """The processes that differ from this one along a dimension of the mesh."""
+    rank = get_rank()
+    at = np.argwhere(mesh.mesh == rank)
+    if not len(at) or jax_door.jax().device_count() != get_world_size():
+        raise InvalidArgument(
+            f"[dtensor_from_local] process {rank} does not have one device of the mesh "
+            f"{mesh.process_ids}, so it has no part that is Partial"
+        )
+    line = tuple(slice(None) if d == axis else int(i) for d, i in enumerate(at[0]))
+    ranks = mesh.mesh[line].tolist()
+    return Group(ranks.index(rank), 0, ranks)
+
+
+def _reduced(own: np.ndarray, mesh: ProcessMesh, axis: int, partial: Partial) -> np.ndarray:
+    """The reduction of all parts along a dimension of the mesh."""
+    kind = partial.reduce_type()
+    truth = kind in (ReduceType.kRedAny, ReduceType.kRedAll)
+    given = own.astype(bool) if truth else own
+    (out,) = exchange("all_reduce", _line(mesh, axis), [given], _OPS[kind])
+    return np.asarray(out).reshape(own.shape).astype(own.dtype)
+
+
+def _share_of(whole: Value, mesh: ProcessMesh, axis: int, partial: Partial) -> Value:
+    """Parts whose reduction is the whole, as Paddle makes them: of a sum or product the first
+    process has all of it, of others each has."""
+    neutral = {ReduceType.kRedSum: 0, ReduceType.kRedProd: 1}.get(partial.reduce_type())
+    if neutral is None or _line(mesh, axis).rank == 0:
+        return whole
+    return value_of(whole.aval, np.full_like(np.asarray(whole.buf), neutral))
 
 
 def _own_part(tensor: Tensor) -> Value:
@@ -115,7 +176,7 @@ def _own_part(tensor: Tensor) -> Value:
     for shard, bound in zip(shards, bounds, strict=True):
         at = tuple([slice(a - lo, b - lo) for (a, b), lo in zip(bound, low, strict=True)])
         block[at] = np.asarray(shard.data)
-    return Value(aval(block.shape, tensor.dtype), None, 0, block)
+    return value_of(aval(block.shape, tensor.dtype), block)
 
 
 def _grad_layout(xp: Any, grad: Any, mesh: Any, placements: Any) -> tuple[Any]:
@@ -130,12 +191,23 @@ def _shard_grad(xp: Any, x: Any, mesh: Any = None, placements: Any = ()) -> Any:
 
 # --- functions of the parts ------------------------------------------------------------------
 
-_REDUCERS = {
-    ReduceType.kRedSum: "psum",
-    ReduceType.kRedMax: "pmax",
-    ReduceType.kRedMin: "pmin",
-    ReduceType.kRedAvg: "pmean",
-}
+
+def _reduced_on_devices(jax: Any, x: Any, name: str, kind: ReduceType) -> Any:
+    """The reduction of the devices' parts along a dimension of the mesh."""
+    lax, jnp = jax.lax, jax.numpy
+    if kind is ReduceType.kRedAvg:
+        return lax.pmean(x, name)
+    if kind is ReduceType.kRedMax:
+        return lax.pmax(x, name)
+    if kind is ReduceType.kRedMin:
+        return lax.pmin(x, name)
+    if kind is ReduceType.kRedSum:
+        return lax.psum(x, name)
+    parts = lax.all_gather(x, name)
+    reduce = {
+        ReduceType.kRedProd: jnp.prod, ReduceType.kRedAny: jnp.any, ReduceType.kRedAll: jnp.all
+    }  # fmt: skip
+    return reduce[kind](parts, 0).astype(x.dtype)
 
 
 def _part_type(t: Aval, mesh: ProcessMesh, placements: Sequence[Placement], grow: bool) -> Aval:
@@ -151,8 +223,11 @@ def _local_types(xs: Any, operands: Any, keys: Any, body: Body, mesh: Any, ins: 
 
 
 @op(
-    name="local_map", inputs=("*xs", "*operands", "*keys"), numpy=False, infer=_local_types,
-)  # fmt: skip
+    name="local_map",
+    inputs=("*xs", "*operands", "*keys"),
+    numpy=False,
+    infer=_local_types,
+)
 def _local_map(
     xp: Any, xs: Any, operands: Any, keys: Any, body: Body, mesh: Any, ins: Any, outs: Any
 ) -> Any:
@@ -167,7 +242,7 @@ def _local_map(
         for r, placements in zip(results, outs, strict=True):
             for name, p in zip(mesh.dim_names, placements, strict=True):
                 if isinstance(p, Partial):
-                    r = getattr(jax.lax, _REDUCERS[p.reduce_type()])(r, name)
+                    r = _reduced_on_devices(jax, r, name, p.reduce_type())
             reduced.append(r)
         return reduced
 
@@ -200,8 +275,6 @@ def _full(mesh: ProcessMesh, placements: Any, rank: int, who: str) -> tuple[Plac
     for p in given:
         if not isinstance(p, Placement):
             raise TypeMismatch(f"[{who}] placements are Shard, Replicate, Partial. Received: {p!r}")
-        if isinstance(p, Partial) and p.reduce_type() not in _REDUCERS:
-            raise InvalidArgument(f"[{who}] cannot reduce parts with {p!r}; use SUM, MAX, MIN, AVG")
         fixed.append(Shard(p.dim % rank) if isinstance(p, Shard) and rank else p)
     return tuple(fixed)
 
@@ -239,9 +312,9 @@ def _on_parts(
         )
     operands = list(trace.operands.values())
     body = _interned(trace.body([o.slot for o in made], [t._value for t in operands]))
-    placed = tuple([
-        _full(mesh, p, len(o.type.shape), who) for p, o in zip(outs, made, strict=True)
-    ])  # fmt: skip
+    placed = tuple(
+        [_full(mesh, p, len(o.type.shape), who) for p, o in zip(outs, made, strict=True)]
+    )
     keys = draw(trace, body)
     config.sharded |= mesh.size > 1
     found = _local_map(tensors, operands, keys, body, mesh, tuple(layouts), placed)
@@ -289,8 +362,9 @@ def local_map(
         for i, have in enumerate(known):
             own = [Replicate()] * mesh.ndim if have is None else have[1]
             wanted = own if in_placements is None else in_placements[i]
-            wanted = list(_full(mesh, own if wanted is None else wanted, tensors[i].ndim,
-                                "local_map"))  # fmt: skip
+            wanted = list(
+                _full(mesh, own if wanted is None else wanted, tensors[i].ndim, "local_map")
+            )
             if have is not None and wanted != list(own) and not reshard_inputs:
                 raise InvalidArgument(
                     f"[local_map] argument {i} is laid out as {own}, and in_placements says "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,12 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
 from bireme.distributed.mesh import ProcessMesh, get_mesh, set_mesh
 from bireme.nn.layer.layer import Layer
 
+if TYPE_CHECKING:
+    from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
+    from bireme.io.dataloader import DataLoader
+    from bireme.optimizer.optimizer import Optimizer
+
+
 _STAGES = {1: ShardingStage1, 2: ShardingStage2, 3: ShardingStage3}
 _KNOWN = {
     "dp_config": {"sharding_level", "sharding_mesh_dim"},
@@ -33,7 +39,7 @@ _KNOWN = {
 
 def parallelize(
     model: Layer,
-    optimizer: Any = None,
+    optimizer: Optimizer | ShardOptimizer | None = None,
     mesh: ProcessMesh | None = None,
     config: dict[str, Any] | None = None,
 ) -> tuple[Layer, Any]:
@@ -126,7 +132,9 @@ def _matches(key: str, name: str, layer: Layer) -> list[str] | None:
     return None
 
 
-def _sharded(optimizer: Any, mesh: ProcessMesh, dp_config: dict[str, Any] | None) -> Any:
+def _sharded(
+    optimizer: Optimizer | ShardOptimizer, mesh: ProcessMesh, dp_config: dict[str, Any] | None
+) -> Any:
     given = dp_config or {}
     level = int(given.get("sharding_level") or 0)
     if level == 0:
@@ -144,8 +152,10 @@ def parallelize_model(
 
 
 def parallelize_optimizer(
-    optimizer: Any, mesh: ProcessMesh | None = None, config: dict[str, Any] | None = None
-) -> Any:
+    optimizer: Optimizer | ShardOptimizer,
+    mesh: ProcessMesh | None = None,
+    config: dict[str, Any] | None = None,
+) -> Optimizer | ShardOptimizer:
     """`parallelize` for the optimizer of a model that was parallelized before."""
     if config is None:
         warnings.warn("[parallelize_optimizer] config is None: nothing is changed", stacklevel=2)
@@ -167,8 +177,8 @@ class ToDistributedConfig:
 
 def to_distributed(
     model: Layer,
-    optimizer: Any,
-    dataloader: Any,
+    optimizer: Optimizer | ShardOptimizer,
+    dataloader: DataLoader,
     device_num: int,
     node_num: int = 1,
     config: ToDistributedConfig | None = None,
@@ -197,10 +207,10 @@ def to_distributed(
         for _, layer in model.named_sublayers():
             if type(layer).__name__ in ("LayerNorm", "RMSNorm"):
                 layer.register_forward_pre_hook(
-                    lambda _, given: tuple([
-                        cut(x, chosen.mesh, mp=1) if x.ndim == 3 else x for x in given
-                    ])
-                )  # fmt: skip
+                    lambda _, given: tuple(
+                        [cut(x, chosen.mesh, mp=1) if x.ndim == 3 else x for x in given]
+                    )
+                )
     loader = shard_dataloader(dataloader, chosen.mesh, shard_dims=chosen.batch_dim)
     return model, shard_optimizer(optimizer), loader
 

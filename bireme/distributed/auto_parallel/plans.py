@@ -7,17 +7,20 @@ the mesh; how they are cut along the others stays as the partitioner finds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import config, jax_door
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.distributed.auto_parallel.layouts import lay_out, layout_of
 from bireme.distributed.mesh import ProcessMesh
 from bireme.distributed.placement import Placement, Replicate, Shard
+from bireme.host import config, jax_door
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
 
 
 def _cut_vjp(xp: Any, grad: Any, mesh: Any, cuts: Any) -> tuple[Any]:
@@ -78,14 +81,16 @@ def _turned(x: Tensor) -> Tensor:
 class PlanBase:
     """Base of all plans. A plan of your own overrides `apply`."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         raise TypeMismatch(
             f"[parallelize] {type(self).__name__} has no apply(layer, process_mesh, names); use "
             "ColWiseParallel and the like, or write one"
         )
 
 
-def _shard_parameter(layer: Any, name: str, dim: int, mesh: ProcessMesh, who: str) -> None:
+def _shard_parameter(layer: Layer, name: str, dim: int, mesh: ProcessMesh, who: str) -> None:
     param = getattr(layer, name, None)
     if not isinstance(param, Tensor):
         return
@@ -122,7 +127,9 @@ class ColWiseParallel(PlanBase):
     def __init__(self, gather_output: bool = False) -> None:
         self.gather_output = gather_output
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         for name in shard_param_list or ("weight", "bias"):
             param = getattr(layer, name, None)
             if isinstance(param, Tensor):
@@ -134,7 +141,7 @@ class ColWiseParallel(PlanBase):
             )
 
 
-def _matrix_or_vector(param: Tensor, name: str, layer: Any) -> int:
+def _matrix_or_vector(param: Tensor, name: str, layer: Layer) -> int:
     if param.ndim not in (1, 2):
         raise InvalidArgument(
             f"[ColWiseParallel] {name} of {type(layer).__name__} must have 1 or 2 dimensions. "
@@ -149,7 +156,9 @@ class RowWiseParallel(PlanBase):
     def __init__(self, is_input_parallel: bool = True) -> None:
         self.is_input_parallel = is_input_parallel
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         for name in [n for n in shard_param_list if n != "bias"] or ("weight",):
             param = getattr(layer, name, None)
             if isinstance(param, Tensor) and param.ndim != 2:
@@ -177,14 +186,18 @@ class _Prepare(PlanBase):
 class PrepareLayerInput(_Prepare):
     """`fn(process_mesh=mesh)` makes a hook of (layer, inputs) that changes a layer's inputs."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         layer.register_forward_pre_hook(self.fn(process_mesh=process_mesh))
 
 
 class PrepareLayerOutput(_Prepare):
     """`fn(process_mesh=mesh)` makes a hook of (layer, inputs, outputs) that changes its results."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         layer.register_forward_post_hook(self.fn(process_mesh=process_mesh))
 
 
@@ -202,10 +215,10 @@ class _Sequence(PlanBase):
         x = whole(x, mesh, 0)
         return _turned(x) if self.need_transpose else x
 
-    def _before(self, layer: Any, mesh: ProcessMesh, change: Any) -> None:
+    def _before(self, layer: Layer, mesh: ProcessMesh, change: Any) -> None:
         layer.register_forward_pre_hook(lambda _, given: _first(lambda t: change(t, mesh), given))
 
-    def _after(self, layer: Any, mesh: ProcessMesh, change: Any) -> None:
+    def _after(self, layer: Layer, mesh: ProcessMesh, change: Any) -> None:
         layer.register_forward_post_hook(lambda _, __, out: _first(lambda t: change(t, mesh), out))
 
 
@@ -213,14 +226,18 @@ class SequenceParallelBegin(_Sequence):
     """From this layer's result on, [batch, sequence, width] becomes [sequence / mp, batch, width].
     Without `need_transpose` the sequence is the first dimension already."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         self._after(layer, process_mesh, self._split)
 
 
 class SequenceParallelEnd(_Sequence):
     """Before this layer the sequence is made whole again."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         self._before(layer, process_mesh, self._join)
 
 
@@ -230,7 +247,9 @@ class SequenceParallelEnable(_Sequence):
     def __init__(self) -> None:
         super().__init__(True)
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         self._before(layer, process_mesh, self._split)
         self._after(layer, process_mesh, self._join)
 
@@ -238,7 +257,9 @@ class SequenceParallelEnable(_Sequence):
 class SequenceParallelDisable(_Sequence):
     """Only this layer works on whole sequences."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         self._before(layer, process_mesh, self._join)
         self._after(layer, process_mesh, self._split)
 
@@ -246,7 +267,9 @@ class SequenceParallelDisable(_Sequence):
 class ConvParallel(PlanBase):
     """A convolution's input is cut in its width over "mp"; borders are exchanged as needed."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         form = getattr(layer, "_data_format", "NCHW")
         if form not in ("NCHW", "NHWC"):
             raise InvalidArgument(f"[ConvParallel] takes NCHW or NHWC. Received: {form}")
@@ -269,7 +292,9 @@ class _Context(PlanBase):
 class PrepareContextParallel(_Context):
     """The layer's inputs, [batch, sequence, ...], are cut in the sequence over "sep"."""
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         _axis(process_mesh, "sep", "PrepareContextParallel")
 
         def split(x: Any) -> Any:
@@ -293,7 +318,9 @@ class ContextParallel(_Context):
     every device has its part of the heads, and whole sequences.
     """
 
-    def apply(self, layer: Any, process_mesh: ProcessMesh, shard_param_list: Sequence[str]) -> None:
+    def apply(
+        self, layer: Layer, process_mesh: ProcessMesh, shard_param_list: Sequence[str]
+    ) -> None:
         _axis(process_mesh, "sep", "ContextParallel")
         mesh, by_heads = process_mesh, self.backend == "all2all"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -18,7 +19,11 @@ from bireme.distributed.auto_parallel.layouts import (
     with_axis,
 )
 from bireme.distributed.mesh import ProcessMesh, get_mesh
-from bireme.optimizer.optimizer import Optimizer
+from bireme.distributed.wrapped_optimizer import WrappedOptimizer
+from bireme.optimizer.optimizer import Optimizer, Update
+
+if TYPE_CHECKING:
+    from bireme.amp.grad_scaler import AmpScaler
 
 
 class _Stage:
@@ -84,13 +89,18 @@ class ShardingStage3(_Stage):
     cuts_parameters = True
 
 
-class ShardOptimizer:
+class ShardOptimizer(WrappedOptimizer):
     """An optimizer that keeps its tensors in their layouts over a mesh.
 
     Everything but the update is the inner optimizer's.
     """
 
-    def __init__(self, optimizer: Any, shard_fn: Any, gradient_accumulation_steps: int) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer | ShardOptimizer,
+        shard_fn: Callable[..., Any] | None,
+        gradient_accumulation_steps: int,
+    ) -> None:
         own = self.__dict__
         own["_inner_opt"] = optimizer
         own["_shard_fn"] = shard_fn
@@ -99,6 +109,7 @@ class ShardOptimizer:
         own["_keeper"] = Keeper()
         own["_plans"] = {}
         optimizer._update_group = self._sharded_update
+        optimizer.create_state = self._make_ready
         if isinstance(shard_fn, _Stage):
             for p in optimizer._all_parameters():
                 self._prepare(p, shard_fn)
@@ -113,14 +124,17 @@ class ShardOptimizer:
             mesh, placements = stage.cut(layout, param.shape)
             param.register_hook(lambda g: dtensor._shard(g, mesh, placements))
 
-    def _sharded_update(self, group: Any, params: Any, grads: Any, rate: Any) -> None:
+    def _sharded_update(
+        self, group: Any, params: Any, grads: Any, rate: Any, update: Update
+    ) -> None:
         steps = self.__dict__["gradient_accumulation_steps"]
         if steps > 1 and isinstance(self._shard_fn, _Stage):
             grads = [g / steps for g in grads]
         for part in group.parts(params):
             if id(part) not in self._plans:
                 self._plans[id(part)] = (part, self._plan(part, params))
-        self._update(group, params, grads, rate)
+        self._update(group, params, grads, rate, update)
+        update.put()  # it is laid out next
         for part in group.parts(params):
             written, layouts = self._plans[id(part)][1]
             if written:
@@ -151,8 +165,9 @@ class ShardOptimizer:
         for at, state in enumerate(part.states):
             p = members[at % width]
             if id(p) in layouts:
-                layouts[id(state)] = self._state_layout(f"state_{at // width}", p, state,
-                                                        layouts[id(p)])  # fmt: skip
+                layouts[id(state)] = self._state_layout(
+                    f"state_{at // width}", p, state, layouts[id(p)]
+                )
         for clock in part.shared:
             layouts[id(clock)] = everywhere(mesh)
         own = {id(p) for p in members}
@@ -172,24 +187,15 @@ class ShardOptimizer:
             return layout_of(made) or layout
         return layout
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_inner_opt"], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["_inner_opt"], name, value)
-
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
-        """An optimizer for whoever asks, of the inner one's kind."""
-        return type(self.__dict__["_inner_opt"])
-
     def __repr__(self) -> str:
         return f"<{type(self._inner_opt).__name__} over a mesh>"
 
 
 def shard_optimizer(
-    optimizer: Any, shard_fn: Any = None, gradient_accumulation_steps: int = 1
-) -> Any:
+    optimizer: Optimizer | ShardOptimizer,
+    shard_fn: Callable[..., Any] | None = None,
+    gradient_accumulation_steps: int = 1,
+) -> ShardOptimizer:
     """An optimizer whose state is laid out like its parameters, or cut as `shard_fn` says.
 
     `shard_fn` is a ShardingStage1, 2 or 3, or a function of (name, parameter, accumulator) that
@@ -215,7 +221,7 @@ def shard_optimizer(
     return ShardOptimizer(optimizer, shard_fn, steps)
 
 
-def shard_scaler(scaler: Any) -> Any:
+def shard_scaler(scaler: AmpScaler) -> AmpScaler:
     """A GradScaler for sharded gradients: the one that was given, since whether a gradient
     overflowed is asked over all parts of it in the same program.
 

@@ -1,7 +1,12 @@
-"""Strategy: how `dist.to_static` trains. Only settings that do something exist."""
+"""Strategy: how `dist.to_static` trains.
+
+Settings exist if they change something, if they are hints about fusions (XLA fuses), or if Paddle's
+default is what happens here: another value is then refused when a model is made.
+"""
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -11,13 +16,14 @@ class Settings:
     """Named values with defaults; other names are errors."""
 
     _defaults: ClassVar[dict[str, Any]] = {}
+    _only_default: ClassVar[dict[str, str]] = {}  # settings that stay as they are, and why
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         if config is not None and not isinstance(config, dict):
             raise TypeMismatch(
                 f"[{type(self).__name__}] settings are a dict. Received: {type(config).__name__}"
             )
-        self.__dict__.update(self._defaults)
+        self.__dict__.update(copy.deepcopy(self._defaults))
         for name, value in (config or {}).items():
             setattr(self, name, value)
 
@@ -35,6 +41,15 @@ class Settings:
                 f"{value!r}"
             )
         self.__dict__[name] = value
+
+    def check(self) -> None:
+        """Refuse values that nothing here acts on."""
+        for name, reason in self._only_default.items():
+            if getattr(self, name) != self._defaults[name]:
+                raise InvalidArgument(
+                    f"[{type(self).__name__}] {name} has no effect here: {reason}. Received: "
+                    f"{getattr(self, name)!r}"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._defaults}
@@ -96,7 +111,56 @@ class RecomputeConfig(Settings):
     insides."""
 
     enable: bool
-    _defaults: ClassVar[dict[str, Any]] = {"enable": False}
+    checkpoints: list[str]
+    no_recompute_segments: list[int]
+    sr: int
+    refined_ops_patterns: list[dict[str, Any]]
+    enable_tuning: bool
+    _defaults: ClassVar[dict[str, Any]] = {
+        "enable": False,
+        "checkpoints": [],
+        "no_recompute_segments": [],
+        "sr": 0,
+        "refined_ops_patterns": [],
+        "enable_tuning": False,
+    }
+    _only_default: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("checkpoints", "no_recompute_segments", "sr", "refined_ops_patterns", "enable_tuning"),
+        "each direct sublayer is run again; use fleet.utils.recompute for other parts",
+    )
+
+
+class PipelineConfig(Settings):
+    """Stages of a model; they are cut with `PipelineLayer`, so `enable` is refused."""
+
+    enable: bool
+    schedule_mode: str
+    micro_batch_size: int
+    accumulate_steps: int
+    _defaults: ClassVar[dict[str, Any]] = {
+        "enable": False,
+        "schedule_mode": "1F1B",
+        "micro_batch_size": 1,
+        "accumulate_steps": 1,
+    }
+    _only_default: ClassVar[dict[str, str]] = {
+        "enable": "cut a model with paddle.distributed.fleet.meta_parallel.PipelineLayer"
+    }
+
+
+class FusedPassesConfig(Settings):
+    """Fusions that are asked for; XLA fuses what pays, asked or not."""
+
+    enable: bool
+    gemm_epilogue: bool
+    dropout_add: bool
+    fused_passes_list: list[str]
+    _defaults: ClassVar[dict[str, Any]] = {
+        "enable": False,
+        "gemm_epilogue": False,
+        "dropout_add": False,
+        "fused_passes_list": [],
+    }
 
 
 _PARTS = {
@@ -104,11 +168,14 @@ _PARTS = {
     "gradient_merge": GradientMergeConfig,
     "amp": AMPConfig,
     "recompute": RecomputeConfig,
+    "pipeline": PipelineConfig,
+    "fused_passes": FusedPassesConfig,
 }
 
 
 class Strategy:
-    """Settings of a training step: `sharding`, `gradient_merge`, `amp`, `recompute`.
+    """Settings of a training step: `sharding`, `gradient_merge`, `amp`, `recompute`, `pipeline`
+    and `fused_passes`.
 
     >>> Strategy({"sharding": {"enable": True, "stage": 2}}).sharding.stage
     2
@@ -118,6 +185,8 @@ class Strategy:
     gradient_merge: GradientMergeConfig
     amp: AMPConfig
     recompute: RecomputeConfig
+    pipeline: PipelineConfig
+    fused_passes: FusedPassesConfig
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         if config is not None and not isinstance(config, dict):
@@ -129,6 +198,11 @@ class Strategy:
             raise InvalidArgument(
                 f"[Strategy] there is no part {sorted(given)[0]!r}; it has {', '.join(_PARTS)}"
             )
+
+    def check(self) -> None:
+        """Refuse settings that nothing here acts on."""
+        for name in _PARTS:
+            getattr(self, name).check()
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise InvalidArgument(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +17,11 @@ from bireme.core.tensor import Tensor
 from bireme.distributed.checkpoint import files
 from bireme.distributed.checkpoint.weights import ShardedWeight
 from bireme.distributed.environment import get_rank, get_world_size
-from bireme.io import safetensors_file
+from bireme.io import atomic, safetensors_file
+
+if TYPE_CHECKING:
+    from bireme.distributed.communication.group import Group
+
 
 Block = tuple[tuple[int, ...], np.ndarray]
 
@@ -69,17 +75,25 @@ class _Snapshot:
                     )
                 block = name if len(blocks) == 1 else f"{name}@{at}"
                 self.arrays[block] = array
-                listed.append({"file": file, "key": block, "offset": list(offset),
-                               "shape": list(array.shape)})  # fmt: skip
+                listed.append(
+                    {"file": file, "key": block, "offset": list(offset), "shape": list(array.shape)}
+                )
             tensors[name] = {"shape": list(shape), "dtype": tensor.dtype.name, "blocks": listed}
         self.part = {"version": files.VERSION, "tensors": tensors, "values": values}
         self.number, self.rank = number, rank
 
-    def write(self, folder: str) -> None:
-        path = os.path.join(folder, files.data_name(self.rank, self.number))
-        with safetensors_file.replacing(path) as file:
+    def write(self, save: atomic.Save, folder: str) -> None:
+        with save.file(os.path.join(folder, files.data_name(self.rank, self.number))) as file:
             safetensors_file.write(self.arrays, {"format": "bireme"}, file)
-        files.write_json(files.parts_path(folder, self.rank, self.number), self.part)
+        files.write_json(save, files.parts_path(folder, self.rank, self.number), self.part)
+
+
+def _add_last(save: atomic.Save, folder: str, number: int, world: int) -> None:
+    """The file that says that all parts are there; those of an older, larger job go."""
+    last = {"version": files.VERSION, "ranks": list(range(world))}
+    files.write_json(save, files.last_path(folder, number), last)
+    for path in files.others(folder, number, world):
+        save.remove(path)
 
 
 class _Pending:
@@ -94,6 +108,7 @@ class _Pending:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+            atexit.unregister(self.wait)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -105,18 +120,18 @@ class _Pending:
             except BaseException as e:  # handed to whoever waits
                 self._error = e
 
+        atexit.register(self.wait)
         self._thread = threading.Thread(target=run, name="bireme-checkpoint")
         self._thread.start()
 
 
 _pending = _Pending()
-atexit.register(_pending.wait)
 
 
 def save_state_dict(
-    state_dict: Any,
+    state_dict: dict[str, Any],
     path: str,
-    process_group: Any = None,
+    process_group: Group | None = None,
     coordinator_rank: int = 0,
     unique_id: int | None = None,
     async_save: bool = False,
@@ -146,37 +161,80 @@ def save_state_dict(
         done = files.checkpoints(folder)
         number = done[-1] + 1 if done else 0
     if world > 1:
-        _barrier(process_group)  # everybody has looked which number is next
-    snapshot = _Snapshot(state_dict, number, rank, rank == coordinator_rank, save_replicas)
-    if unique_id is not None and rank == coordinator_rank and number in files.checkpoints(folder):
-        # A checkpoint that is saved again must not look complete while its parts change.
-        os.unlink(files.last_path(folder, number))
-
-    def finish() -> None:
-        snapshot.write(folder)
-        if world > 1:
-            _barrier(process_group)
-        if rank == coordinator_rank:
-            last = {"version": files.VERSION, "ranks": list(range(world))}
-            files.write_json(files.last_path(folder, number), last)
-
-    if async_save:
-        if world > 1:
+        if async_save:
             raise InvalidArgument(
                 "[save_state_dict] async_save works in jobs of one process; others meet to agree "
                 "that all parts are there"
             )
+        number = max(_gathered(number, process_group))
+
+        def snapshot() -> _Snapshot:
+            return _Snapshot(state_dict, number, rank, rank == coordinator_rank, save_replicas)
+
+        _save_with_others(snapshot, folder, rank == coordinator_rank, process_group)
+        return
+    taken = _Snapshot(state_dict, number, rank, rank == coordinator_rank, save_replicas)
+
+    def finish() -> None:
+        with atomic.Save() as save:
+            taken.write(save, folder)
+            _add_last(save, folder, number, world)
+
+    if async_save:
         _pending.start(finish)
     else:
         finish()
-        if world > 1:
-            _barrier(process_group)
 
 
-def _barrier(group: Any) -> None:
-    import bireme.distributed as dist
+def _save_with_others(
+    snapshot: Callable[[], _Snapshot], folder: str, commits: bool, group: Group | None
+) -> None:
+    """Every process writes its part under temporary names and holds it; then one of them puts all
+    parts in their places. What fails in one process fails in all, and replaces nothing."""
+    save = atomic.Save()
+    try:
+        error: Exception | None = None
+        number = -1
+        try:
+            taken = snapshot()
+            number = taken.number
+            taken.write(save, folder)
+        except Exception as e:
+            error = e
+        staged = _agree(error, save.staged, group)
+        try:
+            if commits:
+                for names in staged:
+                    save.take(folder, names)
+                _add_last(save, folder, number, len(staged))
+                save.commit()
+        except Exception as e:
+            error = e
+        _agree(error, None, group)
+    finally:
+        save.discard()
 
-    dist.barrier(group)  # type: ignore[attr-defined]
+
+def _agree(error: Exception | None, value: Any, group: Group | None) -> list[Any]:
+    """The values of all processes, unless something went wrong in one of them."""
+    told = None if error is None else f"{type(error).__name__}: {error}"
+    found = _gathered((told, value), group)
+    if error is not None:
+        raise error
+    for rank, (other, _) in enumerate(found):
+        if other is not None:
+            raise atomic.WriteError(
+                errno.EIO, f"[save_state_dict] rank {rank} could not save: {other}"
+            )
+    return [v for _, v in found]
+
+
+def _gathered(value: Any, group: Group | None) -> list[Any]:
+    from bireme.distributed.communication.objects import all_gather_object
+
+    found: list[Any] = []
+    all_gather_object(found, value, group)
+    return found
 
 
 def wait_async_save() -> None:

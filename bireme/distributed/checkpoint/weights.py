@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -11,10 +11,14 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
 from bireme.nn.sharded_weight import ShardedWeight, gather_parts
 
+if TYPE_CHECKING:
+    from bireme.distributed.communication.group import Group
+
+
 ShardedStateDict = Union[dict[str, ShardedWeight], "OrderedDict[str, ShardedWeight]"]
 
 
-def shard_weight(key: str, weight: Tensor, axis: int, group: Any) -> ShardedWeight:
+def shard_weight(key: str, weight: Tensor, axis: int, group: Group) -> ShardedWeight:
     """This process's part of a tensor whose parts the group's processes hold, in their order,
     joined along `axis`.
 
@@ -35,7 +39,7 @@ def build_sharded_state_dict(
     """A state dict whose entries know where they belong. `shard_rules` has the axis of those of
     which the processes of the model-parallel group hold parts; the others are whole."""
     rules = shard_rules or {}
-    group = None
+    group: Any = None
     if rules:
         from bireme.distributed import fleet
 
@@ -50,7 +54,7 @@ def build_sharded_state_dict(
     return made
 
 
-def _gather_parts(weight: ShardedWeight, group: Any) -> Tensor:
+def _gather_parts(weight: ShardedWeight, group: Group | None) -> Tensor:
     """The whole of which all processes of the group hold parts, by exchanging all of them."""
     from bireme.distributed.communication.objects import all_gather_object
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from bireme.distributed.communication.group import Group, get_global_group, memb
 from bireme.distributed.communication.programs import ReduceOp, exchange
 from bireme.distributed.communication.stream import Task
 from bireme.distributed.job import DistributedError
+
+if TYPE_CHECKING:
+    from bireme.distributed.wire import Arrival, Departure
 
 
 def all_reduce(
@@ -108,22 +111,26 @@ def alltoall_single(
     )
 
 
-def send(tensor: Tensor, dst: int = 0, group: Group | None = None, sync_op: bool = True) -> Any:
+def send(
+    tensor: Tensor, dst: int = 0, group: Group | None = None, sync_op: bool = True
+) -> Departure | None:
     """Send `tensor` to rank `dst`, which receives it with `recv`."""
     return stream.send(tensor, dst, group, sync_op)
 
 
-def recv(tensor: Tensor, src: int = 0, group: Group | None = None, sync_op: bool = True) -> Any:
+def recv(
+    tensor: Tensor, src: int = 0, group: Group | None = None, sync_op: bool = True
+) -> Arrival | None:
     """Replace `tensor` by what rank `src` sends."""
     return stream.recv(tensor, src, group, sync_op)
 
 
-def isend(tensor: Tensor, dst: int, group: Group | None = None) -> Any:
+def isend(tensor: Tensor, dst: int, group: Group | None = None) -> Departure | None:
     """`send` that returns at once; `wait()` for its task."""
     return stream.send(tensor, dst, group, sync_op=False)
 
 
-def irecv(tensor: Tensor, src: int | None = None, group: Group | None = None) -> Any:
+def irecv(tensor: Tensor, src: int | None = None, group: Group | None = None) -> Arrival | None:
     """`recv` that returns at once; the tensor is new after the task's `wait()`."""
     return stream.recv(tensor, 0 if src is None else src, group, sync_op=False)
 
@@ -131,7 +138,9 @@ def irecv(tensor: Tensor, src: int | None = None, group: Group | None = None) ->
 class P2POp:
     """One of several sends and receives for `batch_isend_irecv`."""
 
-    def __init__(self, op: Any, tensor: Tensor, peer: int, group: Group | None = None) -> None:
+    def __init__(
+        self, op: Callable[..., Any], tensor: Tensor, peer: int, group: Group | None = None
+    ) -> None:
         if op not in (isend, irecv):
             raise DistributedError(
                 "[P2POp] op must be paddle.distributed.isend or irecv. Received: "

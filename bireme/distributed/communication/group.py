@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.distributed import job
@@ -23,7 +22,7 @@ class Group:
         rank_in_group: int,
         id: int,
         ranks: list[int],
-        pg: Any = None,
+        pg: object = None,
         name: str | None = None,
     ) -> None:
         self._rank_in_group = rank_in_group
@@ -53,7 +52,7 @@ class Group:
         return self._name
 
     @property
-    def process_group(self) -> Any:
+    def process_group(self) -> object:
         return self._pg
 
     @property
@@ -125,6 +124,13 @@ def make_group(ranks: list[int] | None, timeout: float | None = None) -> Group:
     mine = chosen.index(everyone.rank) if everyone.rank in chosen else -1
     group = Group(mine, number, chosen, name=f"_default_pg{number}")
     group.timeout = timeout
+    _groups[number] = group
+    return group
+
+
+def make_axis_group(ranks: list[int], rank: int, number: int) -> Group:
+    """This process's group along some axes of a grid. Only its members need to make it."""
+    group = Group(ranks.index(rank), number, ranks, name=f"_axis_pg{number}")
     _groups[number] = group
     return group
 

@@ -10,7 +10,7 @@ from bireme.distributed import wire
 from bireme.distributed.communication.group import Group, members, place_in
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Group | None = None) -> None:
+def all_gather_object(object_list: list[Any], obj: object, group: Group | None = None) -> None:
     """Fill `object_list` with the objects of all ranks."""
     chosen = members(group, "all_gather_object")
     if chosen is None:
@@ -94,8 +94,8 @@ def _partner(group: Group, rank: int | None, place: int | None, what: str, name:
         raise InvalidArgument(f"[{what}] give either {name} or {name}_in_group")
     if place is not None:
         return group.get_global_rank(place)
-    place_in(group, rank, what)  # type: ignore[arg-type]
-    return rank  # type: ignore[return-value]
+    place_in(group, rank, what)  # pyright: ignore[reportArgumentType]
+    return rank  # pyright: ignore[reportReturnType]
 
 
 def _box(group: Group) -> bytes:
@@ -107,7 +107,7 @@ def _send(group: Group, to: int, obj: Any) -> Any:
 
 
 def _receive(group: Group, source: int) -> Any:
-    # The sender has shown that it knows the job's secret (wire.admit).
+    # The sender has shown that it knows the job's secret (door.py).
     return pickle.loads(wire.post("objects").receive(source, _box(group), group.timeout))
 
 

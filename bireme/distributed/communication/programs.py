@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.distributed import job, wire
 from bireme.distributed.communication.group import Group
 from bireme.distributed.job import DistributedError, PartnerLost
+from bireme.host import jax_door
 
 _AXIS = "ranks"
 
@@ -52,6 +52,7 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
     if os.environ.get("BIREME_CHECK_COLLECTIVES") == "1":
         _compare(what, group, given, options)
     try:
+        _meet_first(ranks, group.timeout)
         outs = _program(what, ranks, options)(*whole)
         results = [o.addressable_data(0) for o in outs]
         if mine.platform == "cpu":
@@ -66,6 +67,19 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
             f"the same shape and dtype? {str(e)[:500]}"
         ) from e
     return results
+
+
+_met: set[tuple[int, ...]] = set()
+_PATIENCE = 1800.0  # seconds; Paddle's limit for a group
+
+
+def _meet_first(ranks: tuple[int, ...], timeout: float | None) -> None:
+    """Before a group's first exchange: Gloo gives processes 30 s to connect, and ends those whose
+    partners are later. Here they wait as long as the group's limit says."""
+    if len(ranks) > 1 and ranks not in _met:
+        name = "bireme group " + ",".join(map(str, ranks))
+        jax_door.meet(name, list(ranks), timeout or _PATIENCE)
+        _met.add(ranks)
 
 
 def _compare(what: str, group: Group, given: Sequence[Any], options: tuple[Any, ...]) -> None:
@@ -97,11 +111,29 @@ def _program(what: str, ranks: tuple[int, ...], options: tuple[Any, ...]) -> Any
     body = _BODIES[what]
 
     def run(*shards: Any) -> Any:
-        return tuple([body(jax, x, len(ranks), *options) for x in shards])
+        if what not in _ELEMENTWISE or len(shards) == 1:
+            return tuple([body(jax, x, len(ranks), *options) for x in shards])
+        return _fused(jax, shards, lambda x: body(jax, x, len(ranks), *options))
 
     run.__name__ = what
     mapped = jax.shard_map(run, mesh=_mesh(ranks), in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped)
+
+
+def _fused(jax: Any, shards: tuple[Any, ...], body: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """`body` of all arrays of a type at once: an exchange of many small ones costs as many times
+    its latency."""
+    jnp = jax.numpy
+    results: list[Any] = [None] * len(shards)
+    by_type: dict[Any, list[int]] = {}
+    for i, x in enumerate(shards):
+        by_type.setdefault(x.dtype, []).append(i)
+    for places in by_type.values():
+        joined = body(jnp.concatenate([shards[i].reshape(-1) for i in places]))
+        ends = np.cumsum([shards[i].size for i in places])
+        for i, part in zip(places, jnp.split(joined, ends[:-1]), strict=True):
+            results[i] = part.reshape(shards[i].shape)
+    return tuple(results)
 
 
 def _all_reduce(jax: Any, x: Any, n: int, op: int) -> Any:
@@ -171,6 +203,9 @@ def _scatter(jax: Any, x: Any, n: int, source: int) -> Any:
     """Block i of the source's array goes to rank i."""
     return _rows(jax, _alltoall(jax, x, n), n)[source]
 
+
+# Of these, the result of arrays side by side is the results side by side.
+_ELEMENTWISE = frozenset(("all_reduce", "broadcast"))
 
 _BODIES: dict[str, Callable[..., Any]] = {
     "all_gather": _all_gather,

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor
 from bireme.core.tensor import Tensor, constant
-from bireme.core.trace import Value
+from bireme.core.value import value_of
 from bireme.distributed import wire
 from bireme.distributed.communication.group import Group, members, place_in
 from bireme.distributed.communication.programs import ReduceOp, exchange
 from bireme.distributed.job import DistributedError
+
+if TYPE_CHECKING:
+    from bireme.distributed.wire import Arrival, Departure
 
 
 class Task:
@@ -239,7 +242,7 @@ def send(
     group: Group | None = None,
     sync_op: bool = True,
     use_calc_stream: bool = False,
-) -> Any:
+) -> Departure | None:
     """Send `tensor` to rank `dst`, which receives it with `recv`."""
     chosen = _begin("send", group, sync_op, use_calc_stream, tensor)
     if chosen is None:
@@ -257,7 +260,7 @@ def recv(
     group: Group | None = None,
     sync_op: bool = True,
     use_calc_stream: bool = False,
-) -> Any:
+) -> Arrival | None:
     """Replace `tensor` by what rank `src` sends; shape and dtype must be its own."""
     chosen = _begin("recv", group, sync_op, use_calc_stream, tensor)
     if chosen is None:
@@ -269,7 +272,7 @@ def recv(
     return task
 
 
-def put(tensor: Tensor, array: Any) -> None:
+def put(tensor: Tensor, array: np.ndarray) -> None:
     """New contents for a tensor; not part of any gradient, as in Paddle."""
     like = tensor._value.aval
     if like.shape == () and array.shape == (1,):
@@ -279,7 +282,7 @@ def put(tensor: Tensor, array: Any) -> None:
             f"the tensor that takes the result has shape {list(like.shape)} and dtype "
             f"{like.dtype.name}, but {list(array.shape)} and {array.dtype} arrived"
         )
-    tensor._put(Value(like, None, 0, array))
+    tensor._put(value_of(like, array))
 
 
 def _begin(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.distributed.fleet.slots import Example, Format, Slot, Source
+
+if TYPE_CHECKING:
+    from bireme.distributed.fleet.fleet import Fleet
 
 
 class DatasetBase:
@@ -116,7 +120,7 @@ class InMemoryDataset(DatasetBase):
         self._merge_size = -1
         self._candidates = 0
 
-    def init(self, **kwargs: Any) -> None:
+    def init(self, **kwargs: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The settings of `QueueDataset.init`. `queue_num` and `data_feed_type` name parts of
         Paddle's reader and change nothing."""
         self._check(kwargs, _SINGLE | _QUEUES, "init")
@@ -182,7 +186,7 @@ class InMemoryDataset(DatasetBase):
         held = self._held()
         self._loaded = [held[i] for i in np.random.permutation(len(held))]
 
-    def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
+    def global_shuffle(self, fleet: Fleet | ModuleType | None = None, thread_num: int = 12) -> None:
         """Another order over all workers: each example goes to one of them by chance.
 
         `thread_num` is how many threads Paddle sends with; one exchange moves all examples here.
@@ -243,15 +247,15 @@ class InMemoryDataset(DatasetBase):
         """Forget the examples."""
         self._loaded = []
 
-    def get_memory_data_size(self, fleet: Any = None) -> int:
+    def get_memory_data_size(self, fleet: Fleet | ModuleType | None = None) -> int:
         """How many examples there are, here or (with `fleet`) in all workers."""
         return self._total(len(self._loaded or []), fleet)
 
-    def get_shuffle_data_size(self, fleet: Any = None) -> int:
+    def get_shuffle_data_size(self, fleet: Fleet | ModuleType | None = None) -> int:
         """How many examples there were after the last `global_shuffle`."""
         return self._total(self._shuffled, fleet)
 
-    def _total(self, own: int, fleet: Any) -> int:
+    def _total(self, own: int, fleet: Fleet | ModuleType | None) -> int:
         return own if fleet is None else int(fleet.util.all_reduce(np.array([own]))[0])
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.distributed.auto_parallel.layouts import everywhere, lay_out, layout_of
 from bireme.distributed.auto_parallel.sharded_optimizer import (
     ShardingStage1,
     ShardingStage2,
@@ -16,8 +14,10 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
     shard_scaler,
 )
 from bireme.distributed.environment import ParallelEnv, get_world_size
+from bireme.distributed.fleet.meta_parallel.optimizing import optimizer_of
 from bireme.distributed.fleet.meta_parallel.pipeline import PipelineParallel
 from bireme.distributed.fleet.meta_parallel.pp_layers import PipelineLayer
+from bireme.distributed.fleet.meta_parallel.random import model_parallel_random_seed
 from bireme.distributed.fleet.meta_parallel.wrappers import (
     MetaParallelBase,
     SegmentParallel,
@@ -29,6 +29,15 @@ from bireme.distributed.fleet.strategy import DistributedStrategy
 from bireme.distributed.fleet.topology import CommunicateTopology, HybridCommunicateGroup
 from bireme.distributed.fleet.util import UtilBase
 from bireme.distributed.mesh import set_mesh
+from bireme.host import jax_door
+
+if TYPE_CHECKING:
+    from bireme.amp.grad_scaler import AmpScaler
+    from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
+    from bireme.distributed.fleet.meta_parallel.hybrid_optimizer import HybridParallelOptimizer
+    from bireme.nn.layer.layer import Layer
+    from bireme.optimizer.optimizer import Optimizer
+
 
 logger = logging.getLogger("bireme.fleet")
 _AXES = {"dp": "data", "pp": "pipe", "sharding": "sharding", "sep": "sep", "mp": "model"}
@@ -47,7 +56,7 @@ class Fleet:
 
     def init(
         self,
-        role_maker: Any = None,
+        role_maker: PaddleCloudRoleMaker | None = None,
         is_collective: bool = False,
         strategy: DistributedStrategy | None = None,
         log_level: int | str = "INFO",
@@ -69,6 +78,9 @@ class Fleet:
             init_parallel_env()
         self._hcg = HybridCommunicateGroup(self._topology())
         set_mesh(self._hcg.mesh)
+        if get_world_size() > 1 and self._hcg.get_model_parallel_world_size() > 1:
+            seed = int(self._strategy.tensor_parallel_configs["tensor_init_seed"])
+            model_parallel_random_seed(None if seed == -1 else seed)
         return self
 
     def _topology(self) -> CommunicateTopology:
@@ -146,11 +158,11 @@ class Fleet:
     def server_index(self) -> int:
         return self._maker()._server_index()
 
-    def worker_endpoints(self, to_string: bool = False) -> Any:
+    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
         found = self._maker()._get_trainer_endpoints()
         return ",".join(found) if to_string else found
 
-    def server_endpoints(self, to_string: bool = False) -> Any:
+    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
         found = self._maker()._get_pserver_endpoints()
         return ",".join(found) if to_string else found
 
@@ -165,9 +177,9 @@ class Fleet:
 
     # --- models and optimizers ------------------------------------------------------------
 
-    def distributed_model(self, model: Any) -> Any:
-        """The model on the job's devices: parameters that no layer has cut are copied to all of
-        them, and a batch is cut over "dp" and "sharding"."""
+    def distributed_model(self, model: Layer) -> Layer:
+        """The model on the job's devices. In one process that drives all of them, a batch is cut
+        over "dp" and "sharding"; in one process of several it is that process's own."""
         hcg = self.get_hybrid_communicate_group()
         mesh = hcg.mesh
         staged = hcg.get_pipe_parallel_world_size() > 1
@@ -178,8 +190,7 @@ class Fleet:
                 "[distributed_model] with pp_degree > 1 the model is a PipelineLayer of "
                 f"fleet.meta_parallel. Received: {type(model).__name__}"
             )
-        world = get_world_size()
-        if world > 1 and mesh.dim_names == ["dp"]:
+        if get_world_size() > 1 and mesh.dim_names == ["dp"] and not self._strategy.amp:
             from bireme.distributed.parallel import DataParallel
 
             return DataParallel(
@@ -188,10 +199,6 @@ class Fleet:
                 last_comm_buffer_size=self._strategy.last_comm_group_size_MB,
                 find_unused_parameters=self._strategy.find_unused_parameters,
             )
-        if mesh.size > 1:
-            for tensor in (*model.parameters(), *model.buffers()):
-                if layout_of(tensor) is None:
-                    lay_out(tensor, *everywhere(mesh))
         kind = MetaParallelBase
         if hcg.get_model_parallel_world_size() > 1:
             kind = TensorParallel
@@ -202,25 +209,23 @@ class Fleet:
         return kind(model, hcg, strategy=self._strategy)
 
     def distributed_optimizer(
-        self, optimizer: Any, strategy: DistributedStrategy | None = None
-    ) -> Any:
+        self, optimizer: Optimizer, strategy: DistributedStrategy | None = None
+    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer:
         """The optimizer of such a model; with a sharding degree its state is cut."""
         hcg = self.get_hybrid_communicate_group()
         chosen = strategy or self._strategy
-        if hcg.get_pipe_parallel_world_size() > 1:
-            return optimizer  # each stage has its own parameters; see PipelineParallel
+        stage = int(chosen.sharding_configs["stage"])
+        if hcg.get_sharding_parallel_world_size() > 1 and stage not in _STAGES:
+            raise InvalidArgument(
+                f"[distributed_optimizer] sharding_configs['stage'] is 1, 2 or 3. Got: {stage}"
+            )
+        if get_world_size() > 1:
+            return optimizer_of(optimizer, hcg, stage)
         if hcg.get_sharding_parallel_world_size() > 1:
-            stage = int(chosen.sharding_configs["stage"])
-            if stage not in _STAGES:
-                raise InvalidArgument(
-                    f"[distributed_optimizer] sharding_configs['stage'] is 1, 2 or 3. Got: {stage}"
-                )
-            optimizer = shard_optimizer(optimizer, _STAGES[stage]("sharding", hcg.mesh))
-        elif hcg.mesh.size > 1:
-            optimizer = shard_optimizer(optimizer)
-        return optimizer
+            return shard_optimizer(optimizer, _STAGES[stage]("sharding", hcg.mesh))
+        return shard_optimizer(optimizer) if hcg.mesh.size > 1 else optimizer
 
-    def distributed_scaler(self, scaler: Any) -> Any:
+    def distributed_scaler(self, scaler: AmpScaler) -> AmpScaler:
         """The scaler of such an optimizer."""
         return shard_scaler(scaler)
 

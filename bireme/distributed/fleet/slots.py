@@ -6,17 +6,22 @@ the values. An example is one array per slot; a batch joins its examples' arrays
 
 from __future__ import annotations
 
+import io
 import math
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import ExecutionError, InvalidArgument
+from bireme.core.errors import ExecutionError, FileFormatError, InvalidArgument
+from bireme.io.foreign import read_whole, reading
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Slot:
     dtype: Any
 
     @staticmethod
-    def of(variable: Any) -> Slot:
+    def of(variable: Tensor) -> Slot:
         if variable.dtype not in (dt.float32, dt.int64):
             raise InvalidArgument(
                 f"[dataset] variables are of float32 or int64. Received: {variable.name!r} of "
@@ -44,8 +49,8 @@ class Slot:
         """The values of a batch in the variable's shape."""
         values = np.concatenate(parts)
         known = math.prod([d for d in self.shape if d >= 0])
-        if values.size % known or (values.size != known and -1 not in self.shape):
-            raise InvalidArgument(
+        if values.size % max(known, 1) or (values.size != known and -1 not in self.shape):
+            raise FileFormatError(
                 f"[dataset] the {values.size} values of a batch for {self.name!r} do not fill its "
                 f"shape {list(self.shape)}"
             )
@@ -74,13 +79,13 @@ class Format:
             try:
                 count = int(next(words))
                 if count < 1:
-                    raise InvalidArgument(
+                    raise FileFormatError(
                         f"[dataset] {where}: slot {slot!r} has {count} values; write a padding "
                         "value where there is none"
                     )
                 return [next(words) for _ in range(count)]
             except StopIteration:
-                raise InvalidArgument(
+                raise FileFormatError(
                     f"[dataset] {where}: the line ends inside slot {slot!r}"
                 ) from None
 
@@ -91,13 +96,13 @@ class Format:
             if self.contents:
                 made.content = take("content")[0]
             made.values = [np.array(take(s.name), s.dtype) for s in self.slots]
-        except InvalidArgument:
+        except FileFormatError:
             raise
         except ValueError as e:
-            raise InvalidArgument(f"[dataset] {where}: not a number: {e}") from None
+            raise FileFormatError(f"[dataset] {where}: not a number: {e}") from None
         rest = list(words)
         if rest:
-            raise InvalidArgument(
+            raise FileFormatError(
                 f"[dataset] {where}: {len(rest)} words are left after the last slot"
             )
         return made
@@ -134,16 +139,21 @@ class Source:
         elif self.download_command != "cat":
             fetch = f"{self.download_command} {shlex.quote(path)}"
         elif self.pipe_command == "cat":
-            with open(path, encoding="utf-8") as file:
-                return [line for line in file if line.strip()]
+            with reading("dataset", path):
+                text = io.StringIO(read_whole(path, "dataset").decode("utf-8"))
+            return [line for line in text if line.strip()]
         else:
             fetch = f"cat {shlex.quote(path)}"
         command = fetch if self.pipe_command == "cat" else f"{fetch} | ({self.pipe_command})"
         # Commands of a pipeline are what these settings hold, so a shell runs them.
         done = subprocess.run(
-            f"set -o pipefail; {command}", shell=True, executable="/bin/bash",
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            f"set -o pipefail; {command}",
+            shell=True,
+            executable="/bin/bash",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise ExecutionError(
                 f"[dataset] `{command}` failed with status {done.returncode}: {done.stderr[-500:]}"

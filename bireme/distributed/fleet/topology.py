@@ -6,6 +6,7 @@ where one process drives all.
 
 from __future__ import annotations
 
+import zlib
 from collections import namedtuple
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,8 +15,12 @@ from typing import Any
 import numpy as np
 
 from bireme.core.errors import InvalidArgument
+from bireme.distributed.communication import group as groups
+from bireme.distributed.communication.group import Group
 from bireme.distributed.environment import get_rank, get_world_size
 from bireme.distributed.mesh import ProcessMesh
+
+_FIRST_ID = 1 << 32  # above those of `new_group`
 
 # The mesh's name of each axis.
 MESH_NAMES = {
@@ -43,7 +48,7 @@ class CommunicateTopology:
             )
         self._parallel_names = list(hybrid_group_names)
         self._dims = list(dims)
-        self.coordinate: Any = namedtuple("Coordinate", self._parallel_names)  # type: ignore[misc]
+        self.coordinate: Any = namedtuple("Coordinate", self._parallel_names)
         self._grid = np.arange(int(np.prod(dims))).reshape(dims)
 
     def get_hybrid_group_names(self) -> list[str]:
@@ -79,7 +84,7 @@ class CommunicateTopology:
         return int(self._grid[at])
 
     def get_coord(self, rank: int) -> Any:
-        """The coordinate of a rank, a named tuple."""
+        """The coordinate of a rank, a named tuple with a field per axis."""
         if not 0 <= rank < self._grid.size:
             raise InvalidArgument(f"[get_coord] ranks are 0 to {self._grid.size - 1}. Got: {rank}")
         return self.coordinate(*[int(i) for i in np.unravel_index(rank, self._grid.shape)])
@@ -105,32 +110,6 @@ class CommunicateTopology:
         return self.get_rank(**self.get_coord(global_rank)._replace(**kwargs)._asdict())
 
 
-class AxisGroup:
-    """The ranks that differ from this one along some axes. In a job of several processes
-    `process_group` is the group that collectives take."""
-
-    def __init__(self, ranks: list[int], global_rank: int):
-        self.ranks = ranks
-        self.nranks = self.world_size = len(ranks)
-        self.rank = ranks.index(global_rank) if global_rank in ranks else -1
-        self.id = 0
-
-    @cached_property
-    def process_group(self) -> Any:
-        from bireme.distributed.collective import new_group
-
-        return new_group(self.ranks)
-
-    def is_member(self) -> bool:
-        return self.rank >= 0
-
-    def get_group_rank(self, rank: int) -> int:
-        return self.ranks.index(rank) if rank in self.ranks else -1
-
-    def __repr__(self) -> str:
-        return f"AxisGroup(ranks={self.ranks}, rank={self.rank})"
-
-
 class ParallelMode:
     """What kind of parallel training a model has."""
 
@@ -145,7 +124,9 @@ class HybridCommunicateGroup:
     """This rank's place in the topology, and its groups along the axes. What `hybrid_configs` says
     about each group's NCCL is for NCCL's environment variables to say."""
 
-    def __init__(self, topology: CommunicateTopology, hybrid_configs: Any = None) -> None:
+    def __init__(
+        self, topology: CommunicateTopology, hybrid_configs: dict[str, Any] | None = None
+    ) -> None:
         self._topo = topology
         self.global_rank = get_rank()
         self.nranks = topology.world_size()
@@ -156,7 +137,7 @@ class HybridCommunicateGroup:
                 f"[HybridCommunicateGroup] the job has {world} processes, and the degrees "
                 f"{sizes} multiply to {self.nranks}"
             )
-        self._groups: dict[tuple[str, ...], AxisGroup] = {}
+        self._groups: dict[tuple[str, ...], Group] = {}
 
     @cached_property
     def mesh(self) -> ProcessMesh:
@@ -167,10 +148,13 @@ class HybridCommunicateGroup:
         grid = np.arange(self.nranks).reshape([d for _, d in kept])
         return ProcessMesh(grid, [n for n, _ in kept])
 
-    def _group(self, *axes: str) -> AxisGroup:
+    def _group(self, *axes: str) -> Group:
         if axes not in self._groups:
             found = next(g for g in self._topo.get_fused_ranks(axes) if self.global_rank in g)
-            self._groups[axes] = AxisGroup(found, self.global_rank)
+            # Groups along the same axes have no process in common, so they share a number, which
+            # all processes know without having made groups in the same order.
+            number = _FIRST_ID + zlib.crc32("+".join(axes).encode())
+            self._groups[axes] = groups.make_axis_group(found, self.global_rank, number)
         return self._groups[axes]
 
     def _index(self, axis: str) -> int:
@@ -200,16 +184,24 @@ class HybridCommunicateGroup:
     def get_rank_from_stage(self, stage_id: int, **kwargs: int) -> int:
         return self._topo.get_rank_from_stage(self.global_rank, pipe=stage_id, **kwargs)
 
-    def get_check_parallel_group(self, sharding: bool = False) -> AxisGroup:
+    def get_check_parallel_group(self, sharding: bool = False) -> Group:
         """Ranks that share a model: all axes but data."""
         names = self._topo._parallel_names
         left_out = ("data",) if sharding else ("data", "sharding")
         return self._group(*[n for n in names if n not in left_out])
 
-    def get_dp_sep_parallel_group(self) -> AxisGroup:
+    def get_copies_group(self) -> Group:
+        """The ranks that train the same weights on other data."""
+        return self._group("data", "sharding", "sep")
+
+    def get_model_group(self, sharding: bool = False) -> Group:
+        """The ranks that hold a model together, and with `sharding` those that share its state."""
+        return self._group(*(("sharding",) if sharding else ()), "pipe", "model")
+
+    def get_dp_sep_parallel_group(self) -> Group:
         return self._group("data", "sep")
 
-    def get_pp_mp_parallel_group(self) -> AxisGroup:
+    def get_pp_mp_parallel_group(self) -> Group:
         return self._group("pipe", "model")
 
     def create_fuse_group(self, fused_strategy_list: list[str]) -> tuple[Any, Any]:
@@ -223,7 +215,7 @@ class HybridCommunicateGroup:
     def get_data_parallel_world_size(self) -> int:
         return self._topo.get_dim("data")
 
-    def get_data_parallel_group(self) -> AxisGroup:
+    def get_data_parallel_group(self) -> Group:
         return self._group("data")
 
     def get_data_parallel_group_src_rank(self) -> int:
@@ -235,7 +227,7 @@ class HybridCommunicateGroup:
     def get_model_parallel_world_size(self) -> int:
         return self._topo.get_dim("model")
 
-    def get_model_parallel_group(self) -> AxisGroup:
+    def get_model_parallel_group(self) -> Group:
         return self._group("model")
 
     def get_model_parallel_group_src_rank(self) -> int:
@@ -244,7 +236,7 @@ class HybridCommunicateGroup:
     def get_pipe_parallel_world_size(self) -> int:
         return self._topo.get_dim("pipe")
 
-    def get_pipe_parallel_group(self) -> AxisGroup:
+    def get_pipe_parallel_group(self) -> Group:
         return self._group("pipe")
 
     def get_sep_parallel_rank(self) -> int:
@@ -253,7 +245,7 @@ class HybridCommunicateGroup:
     def get_sep_parallel_world_size(self) -> int:
         return self._topo.get_dim("sep")
 
-    def get_sep_parallel_group(self) -> AxisGroup:
+    def get_sep_parallel_group(self) -> Group:
         return self._group("sep")
 
     def get_sep_parallel_group_src_rank(self) -> int:
@@ -265,7 +257,7 @@ class HybridCommunicateGroup:
     def get_sharding_parallel_world_size(self) -> int:
         return self._topo.get_dim("sharding")
 
-    def get_sharding_parallel_group(self) -> AxisGroup:
+    def get_sharding_parallel_group(self) -> Group:
         return self._group("sharding")
 
     def get_sharding_parallel_group_src_rank(self) -> int:

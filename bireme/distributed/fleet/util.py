@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import TensorLike
 from bireme.core.errors import InvalidArgument, TypeMismatch
 
 _REDUCERS = {"sum": np.sum, "max": np.max, "min": np.min}
@@ -31,10 +32,10 @@ class UtilBase:
         import bireme.distributed as dist
 
         found: list[Any] = []
-        dist.all_gather_object(found, value)  # type: ignore[attr-defined]
+        dist.all_gather_object(found, value)
         return found
 
-    def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
+    def all_reduce(self, input: TensorLike, mode: str = "sum", comm_world: str = "worker") -> Any:
         """The elementwise sum, max or min of all workers' arrays.
 
         >>> fleet.util.all_reduce(np.array([1, 2]))  # doctest: +SKIP
@@ -45,7 +46,7 @@ class UtilBase:
         found = self._gathered(np.asarray(input))
         return _REDUCERS[mode](np.stack(found), axis=0)
 
-    def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
+    def all_gather(self, input: object, comm_world: str = "worker") -> list[Any]:
         """All workers' values, in their order."""
         _check_world(comm_world, "all_gather")
         return self._gathered(input)
@@ -56,7 +57,7 @@ class UtilBase:
         if self._maker()._worker_num() > 1:
             import bireme.distributed as dist
 
-            dist.barrier()  # type: ignore[attr-defined]
+            dist.barrier()
 
     def get_file_shard(self, files: list[str]) -> list[str]:
         """This worker's share of a list of files: consecutive ones, sizes as equal as can be."""

@@ -26,8 +26,8 @@ def fully_shard(
     mesh: ProcessMesh | None = None,
     reshard_after_forward: bool | int | None = None,
     shard_placement_fn: Callable[[Any], Shard | None] | None = None,
-    mp_policy: Any = None,
-    offload_policy: Any = None,
+    mp_policy: object = None,
+    offload_policy: object = None,
     ignored_params: Iterable[Any] | None = None,
     enable_tensor_fusion_and_overlap: bool = True,
 ) -> Layer:

@@ -15,11 +15,11 @@ from typing import Any
 from bireme.core.errors import BiremeError
 from bireme.distributed import wire
 from bireme.distributed.job import PARTNER_LOST
-from bireme.distributed.launch import meeting
+from bireme.distributed.launch import meeting, rank
 
 _POLL = 0.1
 _GRACE = 10.0  # seconds between asking a process to end and ending it
-_SEARCH = 3.0  # seconds to find the process whose failure made others fail
+_SEARCH = 30.0  # seconds to find the process whose failure made others fail
 _SHOWN = 60  # lines of a failed process's log
 
 
@@ -81,11 +81,13 @@ class _Job:
         self.secret = meeting.job_secret(create=options.nnodes == 1)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.files: list[Path] = []
+        self.ports = meeting.Ports()
         self.shown = 0
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._interrupted)
+        ends = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, self._interrupted) for number in ends]
+        status = 0
         try:
             for attempt in range(self.options.max_restart + 1):
                 self._start(attempt)
@@ -94,11 +96,15 @@ class _Job:
                     return 0
                 status = self._report(failed)
                 self._end_all()
+                self.ports.release()
                 if attempt < self.options.max_restart:
                     _say(f"starting again, {attempt + 1} of {self.options.max_restart} times")
             return status
         finally:
             self._end_all()
+            self.ports.release()
+            for number, handler in zip(ends, before, strict=True):
+                signal.signal(number, handler)
 
     def _interrupted(self, number: int, frame: Any) -> None:
         self._end_all()
@@ -113,7 +119,7 @@ class _Job:
             if master is None:
                 raise meeting.InvalidArgument("--nnodes above 1 needs --master host:port")
             host = options.host or meeting.own_address(master)
-        mine = meeting.node(host, self.count)
+        mine = meeting.node(host, self.count, self.ports)
         nodes, rank = [mine], 0
         if master is not None and not alone:
             nodes, rank = meeting.meet(
@@ -128,7 +134,7 @@ class _Job:
             return command
         if not Path(script).is_file():
             raise meeting.InvalidArgument(f"there is no file {script!r}")
-        through = ["-m", "bireme.cli", "run"] if self.compat else []
+        through = ["-m", "bireme.cli", "run"] if self.compat else [rank.__file__]
         return [sys.executable, "-u", *through, *command]
 
     def _start(self, attempt: int) -> None:
@@ -141,16 +147,8 @@ class _Job:
             with path.open(mode) as log:
                 if i == 0:
                     self.shown = log.tell()
-                self.processes.append(
-                    subprocess.Popen(
-                        command,
-                        env={**os.environ, "PADDLE_JOB_ID": self.options.job_id, **told},
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
+                env = {**os.environ, "PADDLE_JOB_ID": self.options.job_id, **told}
+                self.processes.append(_started(command, env, log))
             self.files.append(path)
 
     def _watch(self) -> int | None:
@@ -200,6 +198,35 @@ class _Job:
             except subprocess.TimeoutExpired:
                 _signal_group(p, signal.SIGKILL)
                 p.wait()
+
+
+def _started(command: list[str], env: dict[str, str], log: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*_ending_with_launcher(), *command],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+# Runs first in the process of a rank and becomes the rank's program. What `preexec_fn` does instead
+# forks this process, which JAX's threads do not survive.
+_END_WITH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):  # it died already
+    os.kill(os.getpid(), signal.SIGTERM)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def _ending_with_launcher() -> list[str]:
+    """Where the system can: a process is asked to end when this one dies, however it does."""
+    if sys.platform != "linux":
+        return []
+    return [sys.executable, "-I", "-S", "-c", _END_WITH, str(os.getpid())]
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

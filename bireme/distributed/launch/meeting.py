@@ -4,29 +4,56 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import secrets
 import socket
-from contextlib import ExitStack
+import sys
 from glob import glob
 from typing import Any
 
 from bireme.core.errors import InvalidArgument
-from bireme.distributed import wire
-from bireme.distributed.job import is_local
+from bireme.distributed import door, wire
+from bireme.distributed.door import Link
+from bireme.distributed.job import DistributedError, is_local
+
+_PURPOSE = b"meeting"
+_LIMIT = 1 << 24  # bytes that a machine may say of its processes
+_MANNERS = 60.0  # seconds for saying it
 
 
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens at."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("" if not is_local(host) else host, 0))
-        return [s.getsockname()[1] for s in sockets]
+def _bound(host: str) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("" if not is_local(host) else host, 0))
+    return made
 
 
-def node(host: str, count: int) -> dict[str, Any]:
+class Ports:
+    """Keeps ports for processes that will listen at them, so that nobody else is given one.
+
+    On Linux a port may be bound twice if both allow it and nobody listens yet. Elsewhere it is
+    free again at once, and may be lost to another program before its process comes.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def take(self, count: int, host: str) -> list[int]:
+        taken = [_bound(host) for _ in range(count)]
+        self._held += taken
+        ports = [s.getsockname()[1] for s in taken]
+        if sys.platform != "linux":
+            self.release()
+        return ports
+
+    def release(self) -> None:
+        while self._held:
+            self._held.pop().close()
+
+
+def node(host: str, count: int, ports: Ports) -> dict[str, Any]:
     """A machine's part in the job: where its processes listen, and where all may meet."""
-    master, calls, *own = [f"{host}:{p}" for p in free_ports(count + 2, host)]
+    master, calls, *own = [f"{host}:{p}" for p in ports.take(count + 2, host)]
     return {"master": master, "calls": calls, "endpoints": own}
 
 
@@ -61,25 +88,54 @@ def meet(
 
     The first machine (`rank` 0, or the one that can listen at `master`) collects and answers.
     """
-    listener = None
+    arrived: queue.SimpleQueue[Link] = queue.SimpleQueue()
+    listening = None
     if rank <= 0:
         try:
-            listener = wire.listen(master)
-        except RuntimeError:
+            listening = door.Door(master, key, _PURPOSE, arrived.put)
+        except DistributedError:
             if rank == 0:
                 raise
-    if listener is None:
-        link = wire.connect(master, key)
+    if listening is None:
+        return _told_by_first(master, rank, mine, key)
+    links: list[tuple[dict[str, Any], Link]] = []
+    try:
+        while len(links) < nodes - 1:
+            link = arrived.get()
+            try:
+                links.append((_said(link, _MANNERS), link))
+            except (EOFError, OSError, ValueError):
+                link.close()  # it died, and will be started again
+        return _told_to_all(nodes, mine, links)
+    finally:
+        listening.close()
+        for _, link in links:
+            link.close()
+
+
+def _told_by_first(
+    master: tuple[str, int], rank: int, mine: dict[str, Any], key: bytes
+) -> tuple[list[dict[str, Any]], int]:
+    link = door.connect(master, key, _PURPOSE, rank)
+    try:
         link.send_bytes(json.dumps({**mine, "rank": rank}).encode())
-        answer = json.loads(link.recv_bytes())
+        answer = _said(link, None)
+    except (EOFError, OSError) as e:
+        raise DistributedError(
+            f"[launch] the first machine, at {master[0]}:{master[1]}, ended the meeting: {e}"
+        ) from e
+    finally:
         link.close()
-        return answer["nodes"], answer["rank"]
-    links = []
-    while len(links) < nodes - 1:
-        link = listener.accept()
-        if wire.admit(link, key):
-            links.append((json.loads(link.recv_bytes()), link))
-    listener.close()
+    return answer["nodes"], answer["rank"]
+
+
+def _said(link: Link, timeout: float | None) -> dict[str, Any]:
+    return json.loads(link.recv_bytes(_LIMIT, timeout))
+
+
+def _told_to_all(
+    nodes: int, mine: dict[str, Any], links: list[tuple[dict[str, Any], Link]]
+) -> tuple[list[dict[str, Any]], int]:
     asked = [said["rank"] for said, _ in links if said["rank"] > 0]
     if len(set(asked)) != len(asked) or max(asked, default=0) >= nodes:
         raise InvalidArgument(f"[launch] --rank must be different on each node. Received: {asked}")
@@ -90,7 +146,6 @@ def meet(
         everyone[place] = said
     for place, (_, link) in zip(places, links, strict=True):
         link.send_bytes(json.dumps({"nodes": everyone, "rank": place}).encode())
-        link.close()
     return everyone, 0
 
 

@@ -19,10 +19,10 @@ class PassContext:
         self._applied: list[PassBase] = []
         self._attrs: dict[str, Any] = {}
 
-    def set_attr(self, key: str, value: Any) -> None:
+    def set_attr(self, key: str, value: object) -> None:
         self._attrs[key] = value
 
-    def get_attr(self, key: str, default: Any = None) -> Any:
+    def get_attr(self, key: str, default: object = None) -> Any:
         return self._attrs.get(key, default)
 
     @property
@@ -41,11 +41,11 @@ class PassBase(ABC):
     def __init__(self) -> None:
         self._attrs: dict[str, Any] = {}
 
-    def set_attr(self, key: str, value: Any) -> PassBase:
+    def set_attr(self, key: str, value: object) -> PassBase:
         self._attrs[key] = value
         return self
 
-    def get_attr(self, key: str, default: Any = None) -> Any:
+    def get_attr(self, key: str, default: object = None) -> Any:
         return self._attrs.get(key, default)
 
     @abstractmethod

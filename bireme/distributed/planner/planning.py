@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import jax_door
-from bireme.core.capture import capture
+from bireme.capture.capture import capture
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.distributed.auto_parallel.layouts import lay_out
@@ -17,6 +16,14 @@ from bireme.distributed.mesh import ProcessMesh
 from bireme.distributed.placement import Placement, Replicate, Shard
 from bireme.distributed.planner.costs import Hardware, Machine
 from bireme.distributed.planner.program import COLUMNS, ROWS, WHOLE, Choice
+from bireme.host import jax_door
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
+    from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
+    from bireme.nn.layer.layer import Layer
+    from bireme.optimizer.optimizer import Optimizer
+
 
 _WORDS = {WHOLE: "whole", COLUMNS: "columns", ROWS: "rows"}
 
@@ -68,7 +75,7 @@ class Plan:
                 found[self.mesh.dim_names.index("mp")] = Shard(0)
         return found
 
-    def apply(self, model: Any) -> Any:
+    def apply(self, model: Layer) -> Layer:
         """Lay out the model's parameters and buffers; returns the model."""
         if self.mesh.size > 1:
             for name, param in model.named_parameters():
@@ -91,11 +98,11 @@ def _shown(seconds: float) -> str:
 
 
 def plan(
-    model: Any,
-    example_inputs: Any,
+    model: Layer,
+    example_inputs: Sequence[Any],
     mesh: ProcessMesh,
     *,
-    optimizer: Any = None,
+    optimizer: Optimizer | ShardOptimizer | None = None,
     hardware: Hardware | None = None,
     memory: float | None = None,
 ) -> Plan:
@@ -117,7 +124,7 @@ def plan(
         own = {id(p) for p in model.parameters()}
         if any(id(p) not in own for p in optimizer._all_parameters()):
             raise InvalidArgument("[plan] the optimizer has parameters that are not the model's")
-    known = dict(model.named_parameters())
+    known: dict[str, Tensor] = dict(model.named_parameters())
     was_training = model.training
     model.eval()
     try:

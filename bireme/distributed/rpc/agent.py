@@ -11,14 +11,18 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from bireme.core.errors import InvalidArgument
-from bireme.distributed import wire
+from bireme.distributed import door, wire
+from bireme.distributed.door import Link
 from bireme.distributed.hub import Hub
 from bireme.distributed.job import DistributedError, is_local
 
 _FOREVER = -1
+_PURPOSE = b"rpc"
+_NUMBER = 8  # bytes of a call's number, which its answer has too
 _THREADS = 16
 
 
@@ -62,13 +66,12 @@ class _Agent:
             own = "127.0.0.1" if is_local(host) else meeting.own_address(wire.endpoint(master))
             chosen = f"{own}:0"
         ip, port = wire.endpoint(chosen)
-        self.listener = wire.listen((ip, port))
-        self.me = WorkerInfo(name, rank, ip, self.listener.address[1])
         self.pool = ThreadPoolExecutor(_THREADS, "rpc")
         self.numbers = itertools.count()
         self.lock = threading.Lock()
         self.callers: dict[str, _Caller] = {}
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.door = door.Door((ip, port), key, _PURPOSE, self._welcome)
+        self.me = WorkerInfo(name, rank, ip, self.door.address[1])
         self.hub = Hub(rank, world, master, key)
         heard = self.hub.exchange(json.dumps(self.me).encode())
         self.workers = {w.name: w for w in [WorkerInfo(*json.loads(h)) for h in heard]}
@@ -77,23 +80,21 @@ class _Agent:
                 f"[init_rpc] every worker needs a name of its own. Received: {sorted(self.workers)}"
             )
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                link = self.listener.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._serve, args=(link,), daemon=True).start()
+    def _welcome(self, link: Link) -> None:
+        threading.Thread(target=self._serve, args=(link,), daemon=True).start()
 
-    def _serve(self, link: Any) -> None:
-        if not wire.admit(link, self.key):
-            return
+    def _serve(self, link: Link) -> None:
         lock = threading.Lock()
         try:
             while True:
-                self.pool.submit(_answer, link, lock, link.recv_bytes())
+                message = link.recv_bytes()
+                if len(message) < _NUMBER:
+                    break  # nothing that a caller of this job sends
+                self.pool.submit(_answer, link, lock, message)
         except (EOFError, OSError, RuntimeError):
-            return  # the caller is gone, or this process stops serving
+            pass  # the caller is gone, or this process stops serving
+        finally:
+            link.close()
 
     def call(self, to: str, payload: bytes) -> Future[Any]:
         worker = self.workers.get(to)
@@ -104,12 +105,12 @@ class _Agent:
         with self.lock:
             caller = self.callers.get(to)
             if caller is None:
-                caller = self.callers[to] = _Caller(worker, self.key)
+                caller = self.callers[to] = _Caller(worker, self.key, self.me.rank)
         return caller.call(next(self.numbers), payload)
 
     def stop(self) -> None:
         self.hub.exchange(b"")  # calls are served until the last worker has none to make
-        self.listener.close()
+        self.door.close()
         self.pool.shutdown(wait=True)
         self.hub.exchange(b"")
         for caller in self.callers.values():
@@ -120,48 +121,55 @@ class _Agent:
 class _Caller:
     """The connection to one worker, and the answers that are awaited on it."""
 
-    def __init__(self, worker: WorkerInfo, key: bytes):
+    def __init__(self, worker: WorkerInfo, key: bytes, rank: int):
         self.name = worker.name
-        self.link = wire.connect((worker.ip, worker.port), key)
+        self.link = door.connect((worker.ip, worker.port), key, _PURPOSE, rank)
         self.awaited: dict[int, Future[Any]] = {}
         self.lock = threading.Lock()
+        self.ended = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def call(self, number: int, payload: bytes) -> Future[Any]:
         future: Future[Any] = Future()
-        self.awaited[number] = future
-        try:
-            with self.lock:
-                self.link.send_bytes(number.to_bytes(8, "little") + payload)
-        except OSError as e:
-            self.awaited.pop(number, None)
-            raise DistributedError(f"[rpc] worker {self.name!r} cannot be reached: {e}") from e
+        with self.lock:
+            if self.ended:
+                raise DistributedError(f"[rpc] worker {self.name!r} has ended")
+            self.awaited[number] = future
+            try:
+                self.link.send_bytes(number.to_bytes(_NUMBER, "little"), payload)
+            except OSError as e:
+                del self.awaited[number]
+                raise DistributedError(f"[rpc] worker {self.name!r} cannot be reached: {e}") from e
         return future
 
     def _read(self) -> None:
         try:
             while True:
                 answer = self.link.recv_bytes()
-                future = self.awaited.pop(int.from_bytes(answer[:8], "little"))
-                # The worker has proved to be one of the job's (wire.connect).
+                future = self.awaited.pop(int.from_bytes(answer[:_NUMBER], "little"))
+                # The worker has proved to be one of the job's (door.py).
                 try:
-                    good, value = pickle.loads(answer[8:])
+                    good, value = pickle.loads(memoryview(answer)[_NUMBER:])
                 except Exception as e:
                     good, value = False, DistributedError(f"[rpc] the result cannot be read: {e}")
                 if good:
                     future.set_result(value)
                 else:
                     future.set_exception(value)
-        except (EOFError, OSError, TypeError):
-            for future in self.awaited.values():
+        except Exception:  # also what no worker of this job sends
+            self.link.close()
+            with self.lock:
+                self.ended = True
+                left, self.awaited = self.awaited, {}
+            for future in left.values():
                 future.set_exception(DistributedError(f"[rpc] worker {self.name!r} has ended"))
 
 
-def _answer(link: Any, lock: threading.Lock, message: bytes) -> None:
+def _answer(link: Link, lock: threading.Lock, message: bytearray) -> None:
     """Run a call and send back its result, or what it raised."""
     try:
-        # Only processes that know the job's secret get this far (wire.admit).
-        function, args, kwargs = pickle.loads(message[8:])
+        # Only processes that know the job's secret get this far (door.py).
+        function, args, kwargs = pickle.loads(memoryview(message)[_NUMBER:])
         answer = wire.pickled((True, function(*args, **kwargs)))
     except Exception as e:
         try:
@@ -170,8 +178,8 @@ def _answer(link: Any, lock: threading.Lock, message: bytes) -> None:
         except Exception:
             text = traceback.format_exc()
             answer = pickle.dumps((False, DistributedError(f"[rpc] the call failed:\n{text}")))
-    with lock:
-        link.send_bytes(message[:8] + answer)
+    with lock, suppress(OSError):  # the caller is gone
+        link.send_bytes(message[:_NUMBER], answer)
 
 
 _agent: _Agent | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.distributed.auto_parallel.layouts import everywhere, lay_out, layout_of
 from bireme.distributed.auto_parallel.sharded_optimizer import (
@@ -18,15 +18,28 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
     shard_optimizer,
     shard_scaler,
 )
+from bireme.distributed.communication.group import get_global_group
+from bireme.distributed.environment import get_world_size
+from bireme.distributed.fleet.meta_parallel.batches import Batches, OwnPart, equal_weights
+from bireme.distributed.fleet.meta_parallel.hybrid_optimizer import over_processes
+from bireme.distributed.fleet.meta_parallel.parts import Parts
 from bireme.distributed.fleet.meta_parallel.wrappers import ShardingParallel
 from bireme.distributed.mesh import ProcessMesh, get_mesh
+from bireme.host import jax_door
+from bireme.io import serialization
 from bireme.nn.layer.layer import Layer
 from bireme.optimizer.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from bireme.amp.grad_scaler import AmpScaler
+    from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
+    from bireme.distributed.communication.group import Group
+
 
 _LEVELS = {"os": ShardingStage1, "os_g": ShardingStage2, "p_g_os": ShardingStage3}
 
 
-def _sharding_mesh(group: Any) -> ProcessMesh:
+def _sharding_mesh(group: Group | None) -> ProcessMesh:
     """The mesh that `set_mesh` was given if it has a dimension to cut over, else all devices."""
     mesh = get_mesh()
     if mesh is not None and _dimension(mesh) is not None:
@@ -42,24 +55,26 @@ def _dimension(mesh: ProcessMesh) -> str | None:
 
 def group_sharded_parallel(
     model: Layer,
-    optimizer: Any,
+    optimizer: Optimizer | ShardOptimizer,
     level: str,
-    scaler: Any = None,
-    group: Any = None,
+    scaler: AmpScaler | None = None,
+    group: Group | None = None,
     offload: bool = False,
     sync_buffers: bool = False,
     buffer_max_size: int = 2**23,
     segment_size: int = 2**20,
     sync_comm: bool = False,
-    dp_group: Any = None,
-    exclude_layer: Any = None,
+    dp_group: Group | None = None,
+    exclude_layer: Sequence[str | int] | None = None,
 ) -> tuple[Any, Any, Any]:
     """Cut the optimizer's state ("os"), also gradients ("os_g"), also parameters ("p_g_os").
 
-    The mesh is that of `set_mesh` if it has a dimension "sharding" or "dp", else all devices or
-    those of `group`. `exclude_layer` names classes or ids of layers whose parameters stay whole.
-    When to exchange what is the compiler's choice, so the sizes of buffers and segments and
-    `sync_comm` have nothing to steer, and buffers are the same everywhere with or without
+    In a job of several processes, those of `group` (or all) share the work, and each trains on its
+    own part of the batch. One process that drives all devices uses the mesh of `set_mesh` if it
+    has a dimension "sharding" or "dp", else all devices or those of `group`. `exclude_layer` names
+    classes or ids of layers whose parameters stay whole in level "p_g_os". The sizes of buffers
+    and segments and `sync_comm` have nothing to steer: messages are as large as they can be.
+    Buffers of the model start equal everywhere, and stay the processes' own with or without
     `sync_buffers`.
 
     >>> model, opt, scaler = group_sharded_parallel(model, opt, "os_g")  # doctest: +SKIP
@@ -83,6 +98,10 @@ def group_sharded_parallel(
             "[group_sharded_parallel] copies of the groups are a dimension of the mesh: "
             'set_mesh(ProcessMesh(..., dim_names=["dp", "sharding"])) instead of dp_group'
         )
+    if get_world_size() > 1:
+        kept = _excluded(model, exclude_layer)
+        own = _over_processes(model, optimizer, level, group, kept)
+        return *own, scaler
     mesh = _sharding_mesh(group)
     stage = _LEVELS[level](_dimension(mesh) or mesh.dim_names[0], mesh)
     kept_whole = _excluded(model, exclude_layer)
@@ -92,11 +111,47 @@ def group_sharded_parallel(
     if kept_whole:
         stage.keep_whole = kept_whole
     optimizer = shard_optimizer(optimizer, stage)
-    wrapped = ShardingParallel(model, SimpleNamespace(mesh=mesh))
+    grid: Any = SimpleNamespace(mesh=mesh)
+    wrapped = ShardingParallel(model, grid)
     return wrapped, optimizer, None if scaler is None else shard_scaler(scaler)
 
 
-def _excluded(model: Layer, exclude_layer: Any) -> set[int]:
+def _over_processes(
+    model: Layer, optimizer: Any, level: str, group: Group | None, keep_whole: set[int]
+) -> tuple[ProcessSharding, Any]:
+    sharers = get_global_group() if group is None else group
+    if sharers.rank < 0:
+        raise InvalidArgument(
+            f"[group_sharded_parallel] this process is not in the group {sharers.ranks}"
+        )
+    wrapped = ProcessSharding(model, sharers, level == "p_g_os", keep_whole)
+    first = sharers.rank == 0
+    own = over_processes(
+        optimizer,
+        sharers,
+        lambda p: level != "p_g_os" or first or getattr(p, "is_part", False),
+        sharers=None if level == "p_g_os" else sharers,
+        drops=level == "os_g",
+    )
+    return wrapped, own
+
+
+class ProcessSharding(ShardingParallel):
+    """A model whose training state several processes share; what `group_sharded_parallel` returns
+    in a job of several processes."""
+
+    def __init__(self, layers: Layer, group: Group, cut: bool, keep_whole: set[int]) -> None:
+        self._group, self._cut, self._keep_whole = group, cut, keep_whole
+        grid: Any = SimpleNamespace(mesh=None)
+        super().__init__(layers, grid)
+
+    def _own_batches(self) -> Batches:
+        equal_weights(self._layers, self._group)
+        parts = Parts(self._layers, self._group, self._keep_whole) if self._cut else None
+        return OwnPart(self._layers, self._group, parts=parts)
+
+
+def _excluded(model: Layer, exclude_layer: Sequence[str | int] | None) -> set[int]:
     if not exclude_layer:
         return set()
     return {
@@ -107,13 +162,13 @@ def _excluded(model: Layer, exclude_layer: Any) -> set[int]:
     }
 
 
-def save_group_sharded_model(model: Any, output: str, optimizer: Any = None) -> None:
+def save_group_sharded_model(
+    model: Layer, output: str, optimizer: Optimizer | ShardOptimizer | None = None
+) -> None:
     """Save the whole model, and the optimizer's state, into the folder `output`.
 
     >>> save_group_sharded_model(model, "folder", opt)  # doctest: +SKIP
     """
-    import bireme
-
     if not isinstance(model, ShardingParallel):
         raise InvalidArgument(
             "[save_group_sharded_model] takes what group_sharded_parallel returned. Received: "
@@ -122,6 +177,11 @@ def save_group_sharded_model(model: Any, output: str, optimizer: Any = None) -> 
     if os.path.isfile(output):
         raise InvalidArgument(f"[save_group_sharded_model] {output!r} is a file, not a folder")
     os.makedirs(output, exist_ok=True)
-    bireme.save(model.state_dict(), os.path.join(output, "model.pdmodel"))
-    if optimizer is not None:
-        bireme.save(optimizer.state_dict(), os.path.join(output, "model.pdopt"))
+    # Without an optimizer an older one's state goes: it is not that of these weights.
+    state = None if optimizer is None else optimizer.state_dict()
+    serialization.save_together(
+        {
+            os.path.join(output, "model.pdmodel"): model.state_dict(),
+            os.path.join(output, "model.pdopt"): state,
+        }
+    )

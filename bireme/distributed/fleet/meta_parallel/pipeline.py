@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,23 @@ from bireme.autograd import backward, no_grad
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.distributed import wire
-from bireme.distributed.communication import ReduceOp, all_reduce, broadcast
-from bireme.distributed.communication import group as groups
+from bireme.distributed.communication.averaging import GradientAverage
+from bireme.distributed.environment import get_world_size
+from bireme.distributed.fleet.meta_parallel.batches import Batches, OnMesh, equal_weights
+from bireme.distributed.fleet.meta_parallel.optimizing import optimizer_of
 from bireme.distributed.fleet.meta_parallel.pp_layers import PipelineLayer
 from bireme.distributed.fleet.meta_parallel.schedules import Pass, forward_only, order_of
-from bireme.distributed.fleet.meta_parallel.wrappers import MetaParallelBase
-from bireme.nn.clip import ClipGradBase, ClipGradByGlobalNorm
+from bireme.distributed.fleet.meta_parallel.wrappers import MetaParallelBase, amp_of
+from bireme.distributed.mesh import ProcessMesh
+
+if TYPE_CHECKING:
+    from bireme.amp.grad_scaler import AmpScaler
+    from bireme.api.types import TensorTree
+    from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
+    from bireme.distributed.fleet.strategy import DistributedStrategy
+    from bireme.distributed.fleet.topology import HybridCommunicateGroup
+    from bireme.optimizer.optimizer import Optimizer
+    from bireme.optimizer.schedule import LRScheduler
 
 
 class _Pipe:
@@ -38,7 +49,7 @@ class _Pipe:
 
     def receive(self, stage: int, title: str) -> Any:
         name = b"pipe " + title.encode()
-        # The sender has shown that it knows the job's secret (wire.admit).
+        # The sender has shown that it knows the job's secret (door.py).
         return pickle.loads(wire.post("PipelineParallel").receive(self.ranks[stage], name))
 
     def everyone(self, title: str, value: Any) -> list[Any]:
@@ -58,18 +69,22 @@ class PipelineParallel(MetaParallelBase):
     or None where it has none: the first stage takes the inputs and the last the labels.
     """
 
-    def __init__(self, layers: PipelineLayer, hcg: Any, strategy: Any) -> None:
+    def __init__(
+        self, layers: PipelineLayer, hcg: HybridCommunicateGroup, strategy: DistributedStrategy
+    ) -> None:
         if not isinstance(layers, PipelineLayer):
             raise TypeMismatch(
                 f"[PipelineParallel] takes a PipelineLayer. Received: {type(layers).__name__}"
             )
         super().__init__(layers, hcg, strategy)
-        for axis in ("model", "sharding", "sep"):
-            if hcg.topology().get_dim(axis) > 1:
-                raise InvalidArgument(
-                    f"[PipelineParallel] pipelines go together with data parallelism; {axis} "
-                    "degrees above 1 do not yet"
-                )
+        if hcg.get_sep_parallel_world_size() > 1:
+            raise InvalidArgument("[PipelineParallel] sep_degree above 1 does not go with stages")
+        stage = int(strategy.sharding_configs["stage"])
+        if get_world_size() > 1 and stage > 1 and hcg.get_sharding_parallel_world_size() > 1:
+            raise InvalidArgument(
+                "[PipelineParallel] stages go together with sharding_configs['stage'] = 1. "
+                f"Received: {stage}"
+            )
         config = strategy.pipeline_configs
         self.accumulate_steps = int(config["accumulate_steps"])
         self.micro_batch_size = int(config["micro_batch_size"])
@@ -78,19 +93,18 @@ class PipelineParallel(MetaParallelBase):
         self._parts = layers._num_virtual
         pipe = next(p for p in hcg.topology().get_comm_list("pipe") if hcg.global_rank in p)
         self._pipe = _Pipe(pipe, self.stage_id)
-        self._copies: groups.Group | None = None
-        if hcg.get_data_parallel_world_size() > 1:
-            self._join_copies(hcg)
+        self._average: GradientAverage | None = None
+        if get_world_size() > 1 and hcg.get_copies_group().nranks > 1:
+            self._average = GradientAverage(layers.parameters(), hcg.get_copies_group())
         self.total_loss: Tensor | None = None
 
-    def _join_copies(self, hcg: Any) -> None:
-        """The processes that train the same stage on other data start with the same weights."""
-        for ranks in hcg.topology().get_comm_list("data"):
-            group = groups.make_group(ranks)
-            if hcg.global_rank in ranks:
-                self._copies = group
-        for tensor in (*self._layers.parameters(), *self._layers.buffers()):
-            broadcast(tensor, self._copies.ranks[0], self._copies)  # type: ignore[union-attr]
+    def _own_batches(self) -> Batches:
+        # Micro-batches are cut, and gradients averaged, in `train_batch`.
+        if get_world_size() > 1:
+            equal_weights(
+                self._layers, self._hcg.get_copies_group(), self._hcg.get_model_parallel_group()
+            )
+        return OnMesh(self._layers, ProcessMesh([0], ["dp"]), {})
 
     def is_pipeline_first_stage(self) -> bool:
         return self.stage_id == 0
@@ -105,16 +119,17 @@ class PipelineParallel(MetaParallelBase):
 
     def train_batch(
         self,
-        data: Any,
-        optimizer: Any,
-        lr_scheduler: Any = None,
-        scaler: Any = None,
+        data: TensorTree,
+        optimizer: Optimizer | ShardOptimizer,
+        lr_scheduler: LRScheduler | None = None,
+        scaler: AmpScaler | None = None,
         loss_fn_idx: int = 0,
         return_micro_batch_loss: bool = False,
     ) -> Tensor:
         """One step on `data`; returns the loss in all stages: its mean, or one per micro-batch."""
         self._layers.train()
-        self._clip_over_stages(optimizer)
+        if get_world_size() > 1:
+            optimizer_of(optimizer, self._hcg)
         loss = self.forward_backward_pipeline(
             data, scaler, loss_fn_idx=loss_fn_idx, return_micro_batch_loss=return_micro_batch_loss
         )
@@ -122,7 +137,8 @@ class PipelineParallel(MetaParallelBase):
             if scaler is None:
                 optimizer.step()
             else:
-                self._scaled_step(optimizer, scaler)
+                scaler.step(optimizer)
+                scaler.update()
             optimizer.clear_grad()
         if lr_scheduler is not None:
             lr_scheduler.step()
@@ -130,8 +146,8 @@ class PipelineParallel(MetaParallelBase):
 
     def forward_backward_pipeline(
         self,
-        data: Any,
-        scaler: Any = None,
+        data: TensorTree,
+        scaler: AmpScaler | None = None,
         loss_fn_idx: int = 0,
         return_micro_batch_loss: bool = False,
     ) -> Tensor:
@@ -145,15 +161,13 @@ class PipelineParallel(MetaParallelBase):
                 run.backward(each)
         layers: Any = self._layers
         layers.allreduce_shared_weight_gradients()
-        if self._copies is not None:
-            for p in layers.parameters():
-                if p.grad is not None:
-                    all_reduce(p.grad, ReduceOp.AVG, self._copies)
+        if self._average is not None:
+            self._average.average()
         return self._agreed(run, return_micro_batch_loss)
 
     def eval_batch(
         self,
-        data: Any,
+        data: TensorTree,
         compute_loss: bool = False,
         loss_fn_idx: int = 0,
         return_host_tensor: bool = False,
@@ -181,22 +195,7 @@ class PipelineParallel(MetaParallelBase):
         self.total_loss = constant(found if one_each else np.asarray(found.mean(0), np.float32))
         return self.total_loss
 
-    def _scaled_step(self, optimizer: Any, scaler: Any) -> None:
-        """All stages skip a step if gradients overflow in one."""
-        scaler.unscale_(optimizer)
-        own = bool(scaler._found[id(optimizer)].item())
-        any_stage = any(self._pipe.everyone("overflow", own))
-        scaler._found[id(optimizer)] = constant(np.asarray(any_stage))
-        scaler.step(optimizer)
-        scaler.update()
-
-    def _clip_over_stages(self, optimizer: Any) -> None:
-        for group in optimizer._groups:
-            clip = group.options.get("grad_clip")
-            if isinstance(clip, ClipGradByGlobalNorm) and self.num_stages > 1:
-                group.options["grad_clip"] = _ClipOverStages(clip.clip_norm, self._pipe)
-
-    def micro_batches(self, data: Any) -> list[Any]:
+    def micro_batches(self, data: TensorTree) -> list[Any]:
         """(inputs, labels) of each micro-batch. `data` is such a pair for all of them, or an
         iterator that gives them one by one."""
         if not isinstance(data, tuple | list):
@@ -227,7 +226,7 @@ class PipelineParallel(MetaParallelBase):
 class _Run:
     """The passes of one batch through this process."""
 
-    def __init__(self, owner: PipelineParallel, data: Any, loss_fn_idx: int):
+    def __init__(self, owner: PipelineParallel, data: TensorTree, loss_fn_idx: int):
         self.owner, self.pipe = owner, owner._pipe
         self.layers: Any = owner._layers
         if loss_fn_idx not in range(len(self.layers._loss_fn)):
@@ -252,13 +251,20 @@ class _Run:
             self.given = self.owner.micro_batches(self.data)
         return self.given[i][which]
 
-    def forward(self, each: Pass, scaler: Any, with_loss: bool = True) -> None:
+    def forward(self, each: Pass, scaler: AmpScaler | None, with_loss: bool = True) -> None:
         key = each.chunk, each.batch
         part, stages = self._part(each.chunk), self.owner.num_stages
         if part == 0:
             x = self._batch(0, each.batch)
         else:
             x = _opened(self.pipe.receive((part - 1) % stages, f"F{part} {each.batch}"))
+        with amp_of(self.owner._strategy):
+            out = self._result(each, x, with_loss, scaler)
+        self.inputs[key], self.outputs[key] = x, out
+
+    def _result(self, each: Pass, x: Any, with_loss: bool, scaler: AmpScaler | None) -> Any:
+        """What this part makes of `x`: sent on, or turned into this micro-batch's loss."""
+        part, stages = self._part(each.chunk), self.owner.num_stages
         out = self.layers.forward(x, each.chunk)
         if not self._is_last(each.chunk):
             self.pipe.send((part + 1) % stages, f"F{part + 1} {each.batch}", _closed(out))
@@ -269,7 +275,7 @@ class _Run:
             self.losses.append(loss.detach())
             share = loss / self.owner.accumulate_steps
             out = share if scaler is None else scaler.scale(share)
-        self.inputs[key], self.outputs[key] = x, out
+        return out
 
     def backward(self, each: Pass) -> None:
         key = each.chunk, each.batch
@@ -287,26 +293,6 @@ class _Run:
             wanted = [t for t in _flat(x) if not t.stop_gradient]
             found = [None if t.grad is None else np.asarray(t.grad.numpy()) for t in wanted]
             self.pipe.send((part - 1) % stages, f"B{part - 1} {each.batch}", found)
-
-
-class _ClipOverStages(ClipGradBase):
-    """ClipGradByGlobalNorm where each stage has some of the gradients."""
-
-    def __init__(self, clip_norm: float, pipe: _Pipe):
-        self.clip_norm, self._pipe = clip_norm, pipe
-
-    def __call__(self, params_grads: Any) -> Any:
-        chosen = [
-            (p, g) for p, g in params_grads if g is not None and getattr(p, "need_clip", True)
-        ]
-        own = 0.0
-        for p, g in chosen:
-            if getattr(p, "is_firstly_shared", True):  # shared ones count once
-                own += float((g.astype("float32") ** 2).sum().item())
-        norm = float(np.sqrt(sum(self._pipe.everyone("norm", own))))
-        factor = self.clip_norm / max(norm, self.clip_norm)
-        scaled = {id(p) for p, _ in chosen}
-        return [(p, g * factor if id(p) in scaled else g) for p, g in params_grads]
 
 
 def _flat(x: Any) -> list[Tensor]:

@@ -141,7 +141,7 @@ class PipelineLayer(Layer):
         layers: Sequence[Any],
         num_stages: int | None = None,
         topology: CommunicateTopology | None = None,
-        loss_fn: Any = None,
+        loss_fn: Callable[..., Any] | None = None,
         seg_method: str | list[int] = "uniform",
         recompute_interval: int = 0,
         recompute_ctx: dict[str, Any] | None = None,

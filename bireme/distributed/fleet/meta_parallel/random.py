@@ -63,9 +63,22 @@ def get_rng_state_tracker() -> RNGStatesTracker:
 
 
 def model_parallel_random_seed(seed: int | None = None) -> None:
-    """Seed the generator, and the state that cut layers draw from with another number."""
+    """Seed the generator, and the state that cut layers draw from. Over processes that state
+    differs between the parts of a model, and is the same in its copies."""
+    part = _part_of_model()
     if seed is None:
         seed = int(bireme.randint(0, 2**20, [1]).item())
     _tracker.reset()
     bireme.seed(seed)
-    _tracker.add(MODEL_PARALLEL_RNG, seed + 1024)
+    _tracker.add(MODEL_PARALLEL_RNG, seed + 1 + part)
+
+
+def _part_of_model() -> int:
+    """This process's number among those that hold a model together."""
+    from bireme.distributed.fleet import fleet
+
+    hcg = getattr(fleet, "_hcg", None)
+    if hcg is None:
+        return 0
+    pipes = hcg.get_pipe_parallel_world_size()
+    return hcg.get_model_parallel_rank() * pipes + hcg.get_stage_id()

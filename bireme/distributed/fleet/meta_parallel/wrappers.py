@@ -1,24 +1,34 @@
-"""Models on a mesh: the batch is cut as it comes in, everything else is the model's."""
+"""Models of fleet: a model, with its batches (`batches.py`) and mixed precision."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bireme.amp import auto_cast
 from bireme.core.errors import InvalidArgument
-from bireme.core.tensor import Tensor
-from bireme.distributed.dtensor import layout_of, shard_tensor
-from bireme.distributed.mesh import ProcessMesh
-from bireme.distributed.placement import Placement, Replicate, Shard
+from bireme.distributed.fleet.meta_parallel.batches import Batches, batches_of
 from bireme.nn.layer.layer import Layer
+
+if TYPE_CHECKING:
+    from bireme.distributed.fleet.strategy import DistributedStrategy
+    from bireme.distributed.fleet.topology import HybridCommunicateGroup
 
 
 class MetaParallelBase(Layer):
-    """A model whose inputs are cut over the mesh: batches over "dp" and "sharding"."""
+    """A model of a job. In one process that drives all devices batches are cut over "dp" and
+    "sharding"; in one process of several each batch is this process's own."""
 
     _cuts: ClassVar[dict[str, int]] = {"dp": 0, "sharding": 0}
 
-    def __init__(self, layers: Layer, hcg: Any, strategy: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        layers: Layer,
+        hcg: HybridCommunicateGroup,
+        strategy: DistributedStrategy | None = None,
+        **kwargs: Any,
+    ) -> None:
         if kwargs:
             raise InvalidArgument(
                 f"[{type(self).__name__}] does not know the option {sorted(kwargs)[0]!r}"
@@ -27,44 +37,50 @@ class MetaParallelBase(Layer):
         self._layers = layers
         self._hcg = hcg
         self._strategy = strategy
+        self._batches = self._own_batches()
+
+    def _own_batches(self) -> Batches:
+        return batches_of(self._layers, self._hcg, self._strategy, self._cuts)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        mesh = self._hcg.mesh
-        if mesh.size > 1:
-            inputs = tuple([self._cut(x, mesh) for x in inputs])
-            kwargs = {k: self._cut(x, mesh) for k, x in kwargs.items()}
-        if self._strategy is None or not self._strategy.amp:
-            return self._layers(*inputs, **kwargs)
-        amp = self._strategy.amp_configs
-        with auto_cast(
-            True,
-            amp["custom_white_list"],
-            amp["custom_black_list"],
-            "O2" if amp["use_pure_fp16"] else "O1",
-            "bfloat16" if amp["use_bf16"] else "float16",
-        ):
+        inputs, kwargs = self._batches.take((inputs, kwargs))
+        with self._batches.forward(), amp_of(self._strategy):
             return self._layers(*inputs, **kwargs)
 
-    def _cut(self, x: Any, mesh: ProcessMesh) -> Any:
-        if not isinstance(x, Tensor) or not x.is_leaf or layout_of(x) is not None:
-            return x
-        placements: list[Placement] = [Replicate()] * mesh.ndim
-        parts = [1] * x.ndim
-        for axis, (name, size) in enumerate(zip(mesh.dim_names, mesh.shape, strict=True)):
-            dim = self._cuts.get(name)
-            if dim is not None and dim < x.ndim and x.shape[dim] % (parts[dim] * size) == 0:
-                parts[dim] *= size
-                placements[axis] = Shard(dim)
-        return shard_tensor(x, mesh, placements)
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Passes whose gradients are only added up here; the next one outside averages them."""
+        with self._batches.no_sync():
+            yield
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's, without a prefix."""
-        return self._layers.state_dict(*args, **kwargs)
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The model's, without a prefix. Parameters that lie in parts on several processes are
+        put together, which all of them ask for."""
+        return self._batches.state_dict(self._layers, *args, **kwargs)
 
-    def set_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._layers.set_state_dict(state_dict, *args, **kwargs)
+    def set_state_dict(
+        self, state_dict: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> tuple[list[str], list[str]]:
+        return self._batches.set_state_dict(self._layers, state_dict, *args, **kwargs)
 
     set_dict = load_dict = set_state_dict
+
+
+@contextmanager
+def amp_of(strategy: DistributedStrategy | None) -> Iterator[None]:
+    """Mixed precision as `strategy.amp` and `strategy.amp_configs` ask for it."""
+    if strategy is None or not strategy.amp:
+        yield
+        return
+    amp = strategy.amp_configs
+    with auto_cast(
+        True,
+        amp["custom_white_list"],
+        amp["custom_black_list"],
+        "O2" if amp["use_pure_fp16"] else "O1",
+        "bfloat16" if amp["use_bf16"] else "float16",
+    ):
+        yield
 
 
 class TensorParallel(MetaParallelBase):
@@ -76,6 +92,7 @@ class ShardingParallel(MetaParallelBase):
 
 
 class SegmentParallel(MetaParallelBase):
-    """A model whose sequences, [batch, sequence, ...], are cut over "sep"."""
+    """A model whose sequences, [batch, sequence, ...], are cut over "sep". In one process of
+    several the program cuts them, as with Paddle."""
 
     _cuts: ClassVar[dict[str, int]] = {"dp": 0, "sharding": 0, "sep": 1}

@@ -6,6 +6,7 @@ import os
 import shutil
 
 from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.io import atomic
 
 
 class FSFileExistsError(BiremeError, FileExistsError):
@@ -14,6 +15,15 @@ class FSFileExistsError(BiremeError, FileExistsError):
 
 class FSFileNotExistsError(BiremeError, FileNotFoundError):
     """There is nothing of that name."""
+
+
+def _copy_file(source: str, target: str) -> None:
+    """A copy that appears when it is complete."""
+    if os.path.isdir(target):
+        target = os.path.join(target, os.path.basename(source))
+    with open(source, "rb") as given, atomic.replacing(target) as file:
+        shutil.copyfileobj(given, file, 1 << 20)
+    shutil.copymode(source, target)
 
 
 class LocalFS:
@@ -78,6 +88,9 @@ class LocalFS:
         with `overwrite` only."""
         if not self.is_exist(src_path):
             raise FSFileNotExistsError(f"[mv] there is no {src_path!r}")
+        if overwrite and os.path.isfile(src_path) and os.path.isfile(dst_path):
+            os.replace(src_path, dst_path)
+            return
         if overwrite and self.is_exist(dst_path):
             self.delete(dst_path)
         if self.is_exist(dst_path):
@@ -93,9 +106,9 @@ class LocalFS:
 
     def _copy(self, source: str, target: str) -> None:
         if os.path.isdir(source):
-            shutil.copytree(source, target, dirs_exist_ok=True)
+            shutil.copytree(source, target, copy_function=_copy_file, dirs_exist_ok=True)
         else:
-            shutil.copy(source, target)
+            _copy_file(source, target)
 
     def cat(self, fs_path: str) -> str:
         """A file's text."""

@@ -6,6 +6,8 @@ import os
 from typing import Any
 
 from bireme.core.errors import InvalidArgument
+from bireme.core.tensor import Tensor
+from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker
 from bireme.io import serialization
 from bireme.static.executor import Executor
 from bireme.static.program import Program, default_main_program, default_startup_program
@@ -30,7 +32,11 @@ class DistributedInfer:
         self._ready = False
 
     def init_distributed_infer_env(
-        self, exe: Executor, loss: Any, role_maker: Any = None, dirname: str | None = None
+        self,
+        exe: Executor,
+        loss: Tensor | str,
+        role_maker: PaddleCloudRoleMaker | None = None,
+        dirname: str | None = None,
     ) -> None:
         """Join the job, start the program's state, and load what `dirname` has of it (files of
         `distributed.io.save_persistables`). `loss` must be a result of the program."""

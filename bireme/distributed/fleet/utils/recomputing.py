@@ -10,12 +10,12 @@ import numpy as np
 import bireme
 from bireme.autograd.functional import backward
 from bireme.autograd.py_layer import PyLayer, PyLayerContext
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import op
 from bireme.core.random import get_rng_state, set_rng_state
 from bireme.core.tensor import Tensor
 from bireme.core.trace import state
+from bireme.host import jax_door
 
 
 def _held(xp: Any, grad: Any, types: Any) -> tuple[Any, Any]:
@@ -49,8 +49,8 @@ class _Again(PyLayer):
 
     @staticmethod
     def forward(ctx: PyLayerContext, run: Callable[..., Any], same: bool, *inputs: Tensor) -> Any:
-        ctx.run, ctx.inputs, ctx.amp = run, inputs, state.trace.amp  # type: ignore[attr-defined]
-        ctx.random = get_rng_state() if same else None  # type: ignore[attr-defined]
+        ctx.run, ctx.inputs, ctx.amp = run, inputs, state.trace.amp  # pyright: ignore[reportAttributeAccessIssue]
+        ctx.random = get_rng_state() if same else None  # pyright: ignore[reportAttributeAccessIssue]
         return run(*inputs)
 
     @staticmethod
@@ -61,9 +61,9 @@ class _Again(PyLayer):
         for held, given in zip(inputs, ctx.inputs, strict=True):
             held.stop_gradient = given.stop_gradient
         now, amp, tape = get_rng_state(), state.trace.amp, state.trace.tape
-        if ctx.random is not None:
-            set_rng_state(ctx.random)
         try:
+            if ctx.random is not None:
+                set_rng_state(ctx.random)
             state.trace.amp, state.trace.tape = ctx.amp, True
             results = ctx.run(*inputs)
         finally:
@@ -167,10 +167,14 @@ def recompute_hybrid(
 
     mesh = get_mesh()
     if ctx.get("partition") and mesh is not None and "mp" in mesh.dim_names:
-        args = tuple([
-            cut(a, mesh, mp=-1) if isinstance(a, Tensor) and a.ndim and not a.stop_gradient else a
-            for a in args
-        ])  # fmt: skip
+        args = tuple(
+            [
+                cut(a, mesh, mp=-1)
+                if isinstance(a, Tensor) and a.ndim and not a.stop_gradient
+                else a
+                for a in args
+            ]
+        )
     preserve = ctx.get("preserve_rng_state", True)
     return recompute(function, *args, preserve_rng_state=preserve, **kwargs)
 
