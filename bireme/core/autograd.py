@@ -1,19 +1,21 @@
-"""Reverse-mode differentiation over what was recorded.
+"""Reverse-mode differentiation over the recorded ops.
 
-A tensor that needs a gradient points at the node that made it; a node points at the nodes of
-its inputs (`edges`) and at the Values its rule needs (`saved`). Nodes never point at tensors
-and Values never at nodes, so there is no reference cycle, and what dies, dies at once.
+A tensor that needs a gradient points at the node that made it. A node points at the nodes of its
+inputs (`edges`) and at the Values that its rule needs (`saved`). Nodes never point at tensors and
+Values never at nodes, so there is no reference cycle, and unreferenced objects are freed at once.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bireme.core.errors import AutogradError, ShapeMismatch, TypeMismatch
-from bireme.core.trace import Trace, Value, record, state
+from bireme.core import rollback
+from bireme.core.errors import AutogradError, ShapeMismatch, TypeMismatch, user_frame
+from bireme.core.trace import Overwritten, Trace, Value, record, state
 
 if TYPE_CHECKING:
     from bireme.core.op import Call
@@ -38,13 +40,7 @@ def finished() -> None:
             function()
 
 
-class Overwritten(Value):
-    """A Value whose tensor was changed in place since: a gradient that still needs it raises."""
-
-    __slots__ = ()
-
-
-class Node:
+class GradNode:
     """One recorded op on the way from leaves to a loss."""
 
     __slots__ = ("call", "edges", "hooks", "own", "saved")
@@ -54,7 +50,7 @@ class Node:
         self.edges = edges
         self.saved: tuple[Any, ...] | None = saved
         self.hooks: dict[int, list[Any]] | None = None
-        self.own: Value | None = None  # what this node, if in-place, has itself overwritten
+        self.own: Value | None = None  # the Value that this node, if in-place, has overwritten
 
     @property
     def name(self) -> str:
@@ -72,27 +68,29 @@ class Node:
         call = self.call
         for s in saved:
             if s.__class__ is Overwritten and s is not self.own:
+                writer = getattr(s, "writer", str)
                 raise AutogradError(
                     f"[{self.name}] a tensor that this op needs for its gradient was changed by "
-                    f"an in-place operation after the op was recorded at {call.source}. "
+                    f"an in-place operation after the op was recorded at {call.source}{writer()}. "
                     "Use the out-of-place form of that operation, or clone() the tensor first"
                 )
         edges = self.edges
         # (`None in grads` would compare tensors.)
         if None in edges or (len(grads) > 1 and any(g is None for g in grads)):
-            grad_call, needs = _partial_grad_call(call, edges, grads)
+            needs = tuple([i for i, e in enumerate(edges) if e is not None])
+            grad_call = call.gradient(needs, tuple([g is not None for g in grads]))
         else:  # the usual case: every input wants a gradient and every result has one
             needs = None
             grad_call = call.full_grad
             if grad_call is None:
-                grad_call, _ = _partial_grad_call(call, edges, grads)
+                grad_call = call.gradient(tuple(range(len(edges))), (True,) * len(grads))
                 call.full_grad = grad_call
         trace = state.trace
         if needs is None and len(grads) == 1:
             inputs = (grads[0]._value, *saved)  # type: ignore[union-attr]
         else:
             inputs = (*[None if g is None else g._value for g in grads], *saved)
-        outs = record(grad_call, trace, inputs)
+        outs = record(grad_call, trace, inputs, (grads, self))
         if create_graph and trace.tape:
             producers = self._second_order_edges(grads)
             made = _attach_outputs(grad_call, trace, outs, producers, inputs)
@@ -114,14 +112,14 @@ class Node:
                 edges.append(None)
             elif i >= 0:
                 edges.append(self.edges[i])
-            elif not self.call.outs[-1 - i].dtype.differentiable:
+            elif -1 - i not in self.call.grad_outs:
                 edges.append(None)
             else:
                 edges.append(self if single else Output(self, -1 - i))
         return tuple(edges)
 
     def release(self) -> None:
-        """Drop what was saved; a second backward through here raises."""
+        """Drop the saved values; a second backward through here raises."""
         self.saved = None
         self.edges = ()
 
@@ -164,27 +162,14 @@ def _twice(name: str) -> str:
     )
 
 
-def _partial_grad_call(
-    call: Call, edges: tuple[Any, ...], grads: list[Any]
-) -> tuple[Call, tuple[int, ...]]:
-    """The grad Call for these wanted inputs and these given result gradients."""
-    needs = tuple([i for i, e in enumerate(edges) if e is not None])
-    key = (needs, tuple([g is not None for g in grads]))
-    grad_call = call.grad_calls.get(key)
-    if grad_call is None:
-        grad_call = call.op.grad_op.call_for(call, *key)  # type: ignore[attr-defined]
-        call.grad_calls[key] = grad_call
-    return grad_call, needs
-
-
-def prune(node: Node) -> None:
+def prune(node: GradNode) -> None:
     """Keep `total = total + loss` from growing a chain of nodes step after step.
 
     Called for scalar results only. An edge all of whose own edges were already consumed by a
     backward cannot be differentiated any more, so it is cut.
     """
     for e in node.edges:
-        if e.__class__ is Node and e.saved is not None:
+        if e.__class__ is GradNode and e.saved is not None:
             inner = [i for i in e.edges if i is not None]
             if inner and all(i.released for i in inner):
                 e.release()
@@ -197,12 +182,14 @@ def attach(call: Call, trace: Trace, flat: Sequence[Any]) -> Any:
     """Record `call` on tensors, numbers and None; returns tensors wired for gradients."""
     inputs = tuple([x._value if x.__class__ in _tensor_types else x for x in flat])
     edges = tuple([x._node if x.__class__ in _tensor_types else None for x in flat])
-    return attach_values(call, trace, inputs, edges)
+    return attach_values(call, trace, inputs, edges, flat)
 
 
-def attach_values(call: Call, trace: Trace, inputs: tuple[Any, ...], edges: tuple[Any, ...]) -> Any:
-    """Record `call` on Values, numbers and None that were made by `edges`."""
-    outs = record(call, trace, inputs)
+def attach_values(
+    call: Call, trace: Trace, inputs: tuple[Any, ...], edges: tuple[Any, ...], holders: Any
+) -> Any:
+    """Record `call` on Values (which `holders` hold), numbers and None that `edges` made."""
+    outs = record(call, trace, inputs, holders)
     if trace.tape and call.differentiable:
         made = _attach_outputs(call, trace, outs, edges, inputs)
     else:
@@ -222,7 +209,7 @@ def _attach_outputs(
                 break
         else:
             saved[place] = None
-    node = Node(call, edges, tuple(saved))
+    node = GradNode(call, edges, tuple(saved))
     trace.nodes += (node,)
     if call.single:
         if call.scalar_out:
@@ -231,7 +218,7 @@ def _attach_outputs(
     return wired(call, node, outs)
 
 
-def wired(call: Call, node: Node, outs: list[Value]) -> list[Tensor]:
+def wired(call: Call, node: GradNode, outs: list[Value]) -> list[Tensor]:
     """The tensors of a node's several results; those that carry a gradient lead back to it."""
     made = [_Tensor(v, None) for v in outs]
     for i in call.grad_outs:
@@ -241,6 +228,19 @@ def wired(call: Call, node: Node, outs: list[Value]) -> list[Tensor]:
 
 def _locate(edge: Any) -> tuple[Any, int]:
     return (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
+
+
+_NO_GRADIENT = (
+    "this tensor does not need a gradient: its stop_gradient is True, or it was made under "
+    "no_grad(). Set stop_gradient=False on an input before computing it"
+)
+
+
+def _warn_of_no_gradient() -> None:
+    """As in Paddle nothing happens, which is seldom what was meant."""
+    frame = user_frame()
+    where = ("unknown", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(f"[backward] nothing is done: {_NO_GRADIENT}", UserWarning, *where)
 
 
 def run_backward(
@@ -258,11 +258,11 @@ def run_backward(
     """
     pending: dict[Any, list[Any]] = {}
     for root, grad in zip(roots, root_grads, strict=True):
+        if root._node is None and targets is None:
+            _warn_of_no_gradient()
+            continue
         if root._node is None:
-            raise AutogradError(
-                "this tensor does not need a gradient: its stop_gradient is True, or it was made "
-                "under no_grad(). Set stop_gradient=False on an input before computing it"
-            )
+            raise AutogradError(_NO_GRADIENT)
         node, index = _locate(root._node)
         if node.released:
             raise AutogradError(_twice(node.name))
@@ -277,12 +277,14 @@ def run_backward(
             wanted.setdefault(_locate(t), []).append(i)
         useful = _leading_to({n for n, _ in wanted}, order)
     blocked = {_locate(s) for s in stops}
-    keep = state.trace.tape
-    state.trace.tape = create_graph
     consumed = []
     ready = [n for n in pending if deps[n] == 0]
-    _passes.depth += 1
+    keep, depth = state.trace.tape, _passes.depth
     try:
+        # Ctrl-C can come between any two calls, so modes are set inside the block that puts the
+        # former ones back.
+        _passes.depth = depth + 1
+        state.trace.tape = create_graph
         while ready:
             node = ready.pop()
             grads = pending.pop(node, None)
@@ -311,7 +313,7 @@ def run_backward(
                     if grad is not None and (not blocked or (target, index) not in blocked):
                         kind = target.__class__
                         if target not in pending and (
-                            kind is LeafNode or (kind is Node and target.call.single)
+                            kind is LeafNode or (kind is GradNode and target.call.single)
                         ):
                             pending[target] = [grad]
                         else:
@@ -321,7 +323,7 @@ def run_backward(
                     ready.append(target)
     finally:
         state.trace.tape = keep
-        _passes.depth -= 1
+        _passes.depth = depth
     if not retain_graph:
         for node in consumed:
             node.release()
@@ -418,7 +420,13 @@ def _accumulate(leaf: LeafNode, grad: Tensor) -> None:
     if tensor is None:
         return
     have = tensor._grad
-    tensor._grad = grad if have is None else _add_tensors(have, grad)
+    if have is None:
+        state.trace.undo.append(rollback.Gradients((leaf.tensor,)))
+        tensor._grad = grad
+    else:
+        total = _add_tensors(have, grad)
+        state.trace.undo.append(rollback.Gradient(state.trace, leaf.tensor, tensor))
+        tensor._grad = total
     for hook in leaf.after or ():
         hook(tensor)
 

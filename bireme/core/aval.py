@@ -1,5 +1,5 @@
-"""Abstract values: what is known of a tensor before it is computed. Interned, so that two
-equal types are one object and a dict look-up on them is a pointer hash."""
+"""Abstract values: the type of a tensor (shape and dtype) without its contents. Interned, so that
+two equal types are one object and a dict look-up on them is a pointer hash."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ INT = NumberType("int", int, as_dtype("int64"))
 
 _lock = threading.Lock()
 _interned: dict[tuple[Shape, DType], Aval] = {}
-_faded: WeakValueDictionary[tuple[Shape, DType], Aval] = WeakValueDictionary()  # see fading.py
+_weak: WeakValueDictionary[tuple[Shape, DType], Aval] = WeakValueDictionary()  # see eviction.py
 
 
 def aval(shape: Shape, dtype: DType) -> Aval:
@@ -67,16 +67,17 @@ def aval(shape: Shape, dtype: DType) -> Aval:
     found = _interned.get(key)
     if found is None:
         with _lock:
-            found = _interned.get(key) or _faded.get(key) or Aval(shape, dtype)
+            found = _interned.get(key) or _weak.get(key) or Aval(shape, dtype)
             _interned[key] = found
     return found
 
 
-def fade() -> list[Aval]:
-    """Keep the types that somebody else holds; returns them all."""
+def evict() -> list[Aval]:
+    """Evict the types from the table; those that are still referenced stay in a weak one. Returns
+    all."""
     with _lock:
         held = list(_interned.values())
-        _faded.update(_interned)
+        _weak.update(_interned)
         _interned.clear()
     return held
 

@@ -1,6 +1,6 @@
-"""Watching what ops make: figures of a result, and who is told of them.
+"""Observing the results of ops: statistics of an array, and the functions that are called with it.
 
-With `config.check_nan_inf` on, programs run op by op and every result comes past `look`.
+With `config.check_nan_inf` on, programs run op by op and every result is passed to `look`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bireme.core.errors import ExecutionError
 
 
 class Figures(NamedTuple):
-    """What is worth knowing of an array's values."""
+    """Statistics of an array's values."""
 
     numel: int
     num_nan: int
@@ -52,7 +52,7 @@ def _refuse(call: Any, array: np.ndarray) -> None:
     if array.dtype.kind in "fc" and not np.isfinite(array).all():
         raise ExecutionError(
             f"[{call.op.name}] produced NaN or infinity (first recorded at {call.source}). "
-            f"Inputs: {call.describe_inputs()}"
+            f"Received: {call.describe_inputs()}"
         )
 
 
@@ -60,10 +60,10 @@ def _refuse(call: Any, array: np.ndarray) -> None:
 watcher: Callable[[Any, np.ndarray], None] = _refuse
 
 # Each is called with the calls of every program that runs and the kernels that it uses, counted by
-# (op, kernel); empty: nobody counts.
+# (op, kernel).
 counters: list[Callable[[list[Any], Mapping[tuple[str, str], int]], None]] = []
 
-# Each is called with an executable that is about to run; empty: nobody watches.
+# Each is called with an executable that is about to run.
 starting: list[Callable[[Any], None]] = []
 
 
@@ -74,6 +74,7 @@ def look(call: Any, results: list[np.ndarray]) -> None:
 
 
 def set_watcher(watch: Callable[[Any, np.ndarray], None] | None) -> None:
-    """Show results to someone else; None: back to refusing NaN and infinity."""
+    """Pass results to another function; None restores the default, which raises on NaN and
+    infinity."""
     global watcher
     watcher = watch or _refuse

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,16 +18,24 @@ class BiremeError(Exception):
     """Base of all errors that Bireme raises on purpose."""
 
 
-class ShapeMismatch(BiremeError, ValueError):
-    """Shapes, ranks or axes that do not fit the operation."""
+class ShapeMismatch(BiremeError, ValueError, TypeError, AssertionError, RuntimeError):
+    """Shapes, ranks or axes that do not fit the operation; Paddle raises each of them in some
+    function."""
 
 
-class TypeMismatch(BiremeError, TypeError):
-    """A dtype or a Python type that the operation does not take."""
+class TypeMismatch(BiremeError, TypeError, ValueError, AssertionError, RuntimeError):
+    """A dtype or a Python type that the operation does not take.
+
+    Paddle's functions check types in Python (TypeError, or an assert) or in C++ (ValueError, and
+    RuntimeError if no kernel takes a dtype): a program that expects any of them is served."""
 
 
-class InvalidArgument(BiremeError, ValueError):
-    """An argument outside its allowed values."""
+class NotATensor(TypeMismatch, AttributeError):
+    """Something else where a tensor belongs; some functions of Paddle read its `dtype` at once."""
+
+
+class InvalidArgument(BiremeError, ValueError, TypeError, AssertionError, RuntimeError):
+    """An argument outside its allowed values; Paddle raises any of them, as above."""
 
 
 class IndexOutOfRange(BiremeError, IndexError):
@@ -51,28 +58,23 @@ class ExecutionError(BiremeError, RuntimeError):
     """A failure while the recorded operations ran."""
 
 
+class FileFormatError(BiremeError, ValueError):
+    """A file that is not what it should be: foreign, damaged, or of a newer version."""
+
+
 class OutOfMemory(ExecutionError, MemoryError):
     """The device ran out of memory while the recorded operations ran."""
 
 
-def not_a_tensor(function: str, argument: str, given: Any) -> TypeMismatch:
+def not_a_tensor(function: str, argument: str, given: Any) -> NotATensor:
     """The complaint about something else where a tensor belongs."""
     convertible = isinstance(given, list | tuple) or type(given).__module__ == "numpy"
     hint = "convert it with paddle.to_tensor(...)" if convertible else "pass a Tensor"
     shown = f" {given!r}" if len(repr(given)) < 60 else ""
-    return TypeMismatch(
+    return NotATensor(
         f"[{function}] argument '{argument}' must be a Tensor. Received: "
         f"{type(given).__name__}{shown}; {hint}"
     )
-
-
-def second_name(function: str, mine: str, given: Any, other: str, value: Any) -> Any:
-    """`value`, given under a second name of the parameter `mine`, which must be free."""
-    if given is not None:
-        raise TypeMismatch(
-            f"[{function}] {other!r} is another name for {mine!r}; give one of them. Received: both"
-        )
-    return value
 
 
 def is_internal(filename: str) -> bool:
@@ -122,20 +124,15 @@ def is_below(tb: TracebackType) -> bool:
     return is_internal(name) or f"{os.sep}jax{os.sep}" in name or f"{os.sep}numpy{os.sep}" in name
 
 
-def _excepthook(kind: type[BaseException], error: BaseException, tb: Any) -> None:
-    if isinstance(error, BiremeError) and not os.environ.get("BIREME_FULL_TRACEBACK"):
-        tb = without_internal_frames(tb)
-        traceback.print_exception(kind, error.with_traceback(tb), tb)
-    else:
-        _previous_hook(kind, error, tb)
+def shows_internal_frames() -> bool:
+    """Whether the user wants to see where in Bireme an error was raised."""
+    return bool(os.environ.get("BIREME_FULL_TRACEBACK"))
 
 
-_previous_hook = sys.excepthook
+def cut_internal_frames(error: BiremeError) -> None:
+    """Leave Bireme's frames out of an error that is about to reach the user's code.
 
-
-def install_traceback_filter() -> None:
-    """Show users their own lines only; `BIREME_FULL_TRACEBACK=1` shows everything."""
-    global _previous_hook
-    if sys.excepthook is not _excepthook:
-        _previous_hook = sys.excepthook
-        sys.excepthook = _excepthook
+    For an `except` clause that ends in a bare `raise`: that adds no entry for its own frame.
+    """
+    if not shows_internal_frames():
+        error.__traceback__ = without_internal_frames(error.__traceback__)

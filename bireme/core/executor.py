@@ -8,98 +8,51 @@ otherwise, and the compiled program takes over.
 
 from __future__ import annotations
 
-import itertools
-import threading
-from concurrent.futures import Future
-from sys import getrefcount
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bireme.backends import get_backend
-from bireme.core import background, checks, config, heap, kernels, place, sharding, stats
-from bireme.core.errors import ExecutionError, OutOfMemory, user_line
-from bireme.core.graph import Graph
+from bireme import backends
+from bireme.backends import worth
+from bireme.core import checks, kernels, ownership, place, proofs, rollback, sharding
+from bireme.core.cache import BoundedCache, Entry
+from bireme.core.graph import Graph, Step
+from bireme.core.program import Deliver, Program
 from bireme.core.trace import Trace, Value, set_runner
+from bireme.host import config
 
-
-class Program:
-    """One distinct trace: its graph and, once it pays, its executable."""
-
-    __slots__ = (
-        "donated", "executable", "failed", "future", "graph", "hits", "nodes", "outputs",
-        "runs", "shardings", "size", "used",
-    )  # fmt: skip
-
-    def __init__(
-        self, graph: Graph, donated: tuple[int, ...], shardings: tuple[Any, ...] | None = None
-    ):
-        self.graph = graph
-        self.nodes = graph.needed()
-        self.size = sum([n.call.op.size for n in self.nodes])
-        self.outputs = graph.outputs
-        self.donated = donated
-        self.shardings = shardings
-        self.hits = 0
-        self.used = 0  # when it last ran, by the count of all runs
-        self.runs = 0  # of the executable
-        self.executable: Any = None
-        self.future: Future[Any] | None = None
-        self.failed = False
-
-
-# Before the first runs of a program of this size, what its compilation, the cold tier and the runs
-# before (on memory that lies elsewhere) left on the heap goes back to the system.
-_SETTLED, _LARGE = 4, 32
-
-_programs: dict[Any, Program] = {}
-_clock = itertools.count(1)
-_programs_lock = threading.Lock()
-
-
-def _baseline() -> tuple[int, int]:
-    """Reference counts of a Value and of a buffer that only a trace holds."""
-    holder = [Value(None, None, 0, np.empty(1))]  # type: ignore[arg-type]
-    (value_count,) = map(getrefcount, holder)
-    buffers = [v.buf for v in holder]
-    (buffer_count,) = map(getrefcount, buffers)
-    return value_count, buffer_count
-
-
-_ONLY_TRACE, _ONLY_VALUE = _baseline()
+_programs: BoundedCache[Any, Program] = BoundedCache(
+    lambda: config.max_programs, "set BIREME_MAX_PROGRAMS"
+)
 
 
 def run(trace: Trace) -> None:
     """Execute a finished trace and give its live values their buffers."""
     with trace.lock:
         trace.nodes = []
-        values, leaves = trace.values, trace.leaves
+        values, leaves = trace.values, list(trace.leaves)
         if config.sharded:
             sharding.align(leaves)
-        live = bytes([c > _ONLY_TRACE for c in map(getrefcount, values)])
+        live = ownership.wanted(values)
         buffers = [v.buf for v in leaves]
-        free = bytes(
-            [
-                v <= _ONLY_TRACE and b <= _ONLY_VALUE
-                for v, b in zip(map(getrefcount, leaves), map(getrefcount, buffers), strict=True)
-            ]
-        )
-        key = (tuple(trace.code), live, free, place.default_place(), kernels.settings())
-        placed = None
-        if config.sharded:
-            placed = sharding.shardings(buffers)
-            key = (*key, placed)
-        program = _programs.get(key)
-        if program is None:
-            program = _new_program(key, trace, live, free, placed)
+        free = ownership.donatable(leaves, buffers)
+        placed = sharding.shardings(buffers) if config.sharded else None
+        program = find(trace.code, leaves, live, free, placed).value
         if not program.outputs:
-            trace.values, trace.leaves = [], []
+            trace.values, trace.leaves = [], {}
             return
-        program.hits += 1
-        program.used = next(_clock)
+        if program.questions:
+            unproved = proofs.unproved(program.questions, leaves, trace.floats, trace.ints)
+            if unproved:
+                program = _watching(program, unproved)
         trace.outputs = program.outputs
         try:
-            _execute(program, buffers, leaves, trace)
+            execute(program, buffers, leaves, trace.floats, trace.ints, trace.results.extend)
+        except BaseException as error:
+            if not trace.results:
+                rollback.take_back(trace, getattr(error, "failed_result", None))
+            raise
         finally:
             # Even if Ctrl-C arrives right after the executable returned, its results are
             # already with the trace: donated inputs are never lost.
@@ -114,25 +67,44 @@ def _deliver(trace: Trace) -> None:
         value = trace.values[slot]
         value.buf = buf
         value.trace = None
-    # Inputs still point at this trace; it must not keep its values alive. After a failure it
-    # does, so that a later read can try again.
-    trace.results, trace.values, trace.leaves = [], [], []
+    # After a failure a trace keeps its values, so that those which do not depend on what failed
+    # can still be computed.
+    trace.results, trace.values, trace.leaves, trace.undo = [], [], {}, []
 
 
-def _new_program(
-    key: Any, trace: Trace, live: bytes, free: bytes, placed: tuple[Any, ...] | None
-) -> Program:
-    inputs = [v.aval for v in trace.leaves]
-    outputs = [i for i, alive in enumerate(live) if alive]
-    graph = Graph.from_code(trace.code, inputs, outputs)
-    program = Program(graph, _donations(graph, free), placed)
-    with _programs_lock:
-        while len(_programs) >= config.max_programs:
-            # The one unused for longest, never the step of the loop that is running. Looking
-            # for it here costs a hit nothing.
-            del _programs[min(_programs, key=lambda k: _programs[k].used)]
-        _programs[key] = program
-    return program
+def find(
+    code: Sequence[int],
+    leaves: Sequence[Value],
+    live: bytes,
+    free: bytes,
+    placed: tuple[Any, ...] | None = None,
+) -> Entry[Program]:
+    """The program of this code, made if it was not seen before or was evicted.
+
+    `live` says of each value whether it is a result, `free` of each leaf whether nobody else holds
+    it, and `placed` how leaves are spread over devices.
+    """
+    where = place.default_place()
+    key = (tuple(code), live, free, where, kernels.settings(), placed)
+    entry = _programs.entry(key)
+    if entry is None:
+        outputs = [i for i, alive in enumerate(live) if alive]
+        graph = Graph.from_code(code, [v.aval for v in leaves], outputs)
+        program = Program(graph, where, _donations(graph, free), shardings=placed)
+        program.key = key
+        entry = _programs.add_entry(key, program)
+    return entry
+
+
+def _watching(program: Program, watched: tuple[int, ...]) -> Program:
+    """The same program, which also returns evidence of these requirements."""
+    key = (program.key, watched)
+    found = _programs.get(key)
+    if found is None:
+        shardings = program.shardings
+        made = Program(program.graph, program.place, shardings=shardings, watched=watched)
+        found = _programs.add(key, made)
+    return found
 
 
 def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
@@ -150,124 +122,78 @@ def _donations(graph: Graph, free: bytes) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _execute(program: Program, buffers: list[Any], leaves: list[Value], trace: Trace) -> None:
-    """Run the program; what comes back goes to `trace.results` before anything can interrupt."""
+def execute(
+    program: Program,
+    buffers: list[Any],
+    leaves: list[Value],
+    floats: Sequence[float],
+    ints: Sequence[int],
+    deliver: Deliver,
+) -> None:
+    """Run a program in the tier that it has reached; `deliver` as for `Program.call`."""
+    program.hits += 1
     if program.executable is None:
-        _consider_compiling(program)
+        program.consider_compiling()
     executable = program.executable
     if config.check_nan_inf:  # results are seen op by op only
         executable = None
     for count in checks.counters:
         count([n.call for n in program.nodes], {} if executable is None else executable.kernels)
     if executable is None:
-        trace.results.append(
-            run_cold(program.graph, program.nodes, buffers, trace.floats, trace.ints)
-        )
+        began = worth.clock()
+        try:
+            results = run_cold(program.graph, program.steps, buffers, floats, ints)
+        except MemoryError as e:
+            raise program.explained(e) from e
+        program.cold_seconds += worth.clock() - began
+        program.cold_runs += 1
+        deliver(iter((results,)))
         return
-    floats = np.array(trace.floats, np.float64)
-    ints = np.array(trace.ints, np.int64)
-    donated = program.donated
-    for i, buf in enumerate(buffers):
-        # A NumPy buffer that stays alive is moved to the device once, not in every step.
-        if (
-            buf.__class__ is np.ndarray
-            and i not in donated
-            and buf.nbytes > 1024
-            and not place.is_kept_on_host(buf)
-        ):
-            buffers[i] = leaves[i].buf = executable.put(buf)
-            del buf
-    for watch in checks.starting:
-        watch(executable)
-    arguments = (floats, ints, *buffers)
-    try:
-        executable.wait_for(buffers)
-        if program.runs < _SETTLED and program.size >= _LARGE:
-            heap.release()
-        trace.results.extend(itertools.starmap(executable.call, (arguments,)))
-    except Exception as e:
-        raise _explained(e, program) from e
-    program.runs += 1
-
-
-def _explained(error: Exception, program: Program) -> Exception:
-    text = str(error)
-    first = program.nodes[0].call.source if program.nodes else "unknown"
-    last = program.nodes[-1].call.source if program.nodes else "unknown"
-    where = f"the operations recorded from {first} to {last} ({len(program.nodes)} ops)"
-    if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
-        heaviest = max(
-            program.nodes, key=lambda n: max(o.size * o.dtype.itemsize for o in n.call.outs)
-        )
-        return OutOfMemory(
-            f"the device ran out of memory while running {where}. The largest single result is "
-            f"[{heaviest.call.op.name}] {heaviest.call.outs[0]}, recorded at "
-            f"{heaviest.call.source}. Use a smaller batch, recompute, or AMP. {text[:300]}"
-        )
-    return ExecutionError(f"running {where} failed: {text[:2000]}")
+    program.bring(buffers, leaves)
+    program.call((np.array(floats, np.float64), np.array(ints, np.int64), *buffers), deliver)
 
 
 def run_cold(
-    graph: Graph, nodes: list[Any], buffers: list[Any], floats: list[float], ints: list[int]
+    graph: Graph,
+    steps: list[Step],
+    buffers: list[Any],
+    floats: Sequence[float],
+    ints: Sequence[int],
 ) -> list[Any]:
     """Interpret the graph op by op with NumPy bodies (and cached one-op executables)."""
-    cold = get_backend("numpy")
+    cold = backends.reference()
     leaves = [b if b.__class__ is np.ndarray else np.asarray(sharding.whole(b)) for b in buffers]
-    step = cold.run_checked if config.check_nan_inf else cold.run_call
-    with np.errstate(all="ignore"):
-        return graph.evaluate(leaves, floats, ints, step, nodes)
-
-
-def _consider_compiling(program: Program) -> None:
-    mode = config.compile_mode
-    if mode == "never" or config.forked or config.check_nan_inf or program.failed:
-        return
-    if program.future is not None:
-        if program.future.done():
-            _take_over(program)
-        return
-    immediate = mode == "always" or config.sharded or not place.default_place().is_cpu_place()
-    # A tiny trace is as fast in NumPy; a big one is worth compiling the second time it is seen.
-    if not immediate and (program.hits < 2 or program.hits * program.size < 16):
-        return
-    job = stats.CompileJob(program.graph, user_line())
-    if mode == "auto" and not immediate:
-        program.future = background.submit(_compile, program, job)
-    else:
-        program.executable = _compile(program, job)
-
-
-def _compile(program: Program, job: stats.CompileJob) -> Any:
-    with job:
-        executable = get_backend("xla").compile(
-            program.graph, program.nodes, program.donated, program.shardings
-        )
-        job.kernels = executable.kernels
-        return executable
-
-
-def _take_over(program: Program) -> None:
-    future, program.future = program.future, None
-    assert future is not None  # noqa: S101 (only called with one)
-    error = future.exception()
-    if error is None:
-        program.executable = future.result()
-        return
-    program.failed = True
-    stats.warn_compile_failed(program.graph, error)
+    run = cold.run_checked if config.check_nan_inf else cold.run_call
+    try:
+        with cold.running():
+            return graph.evaluate(leaves, floats, ints, run, steps)
+    except Exception as error:
+        failed = getattr(error, "failed_node", None)
+        error.failed_result = None if failed is None else failed.first  # type: ignore[attr-defined] (see `run`)
+        raise
 
 
 def wait_for_compilation() -> None:
     """Block until every compilation in the background has finished."""
-    for program in list(_programs.values()):
-        if program.future is not None:
-            program.future.exception()
+    for program in _programs.values():
+        program.wait_for_compilation()
+
+
+def wait_for_searches() -> None:
+    """Have all programs in their fastest form now; it is otherwise searched for beside the runs."""
+    wait_for_compilation()
+    for program in _programs.values():
+        program.improve(wait=True)
 
 
 def clear_programs() -> None:
     """Forget every compiled program (they come back from the disk cache where it has them)."""
-    with _programs_lock:
-        _programs.clear()
+    _programs.clear()
+
+
+def programs() -> list[Program]:
+    """Those that are kept, in the order in which they were first met."""
+    return _programs.values()
 
 
 def program_count() -> int:
@@ -275,21 +201,24 @@ def program_count() -> int:
 
 
 def run_for_other_thread(trace: Trace, value: Value) -> None:
-    """Compute one value of another thread's unfinished trace from a snapshot of it.
+    """Compute one value of a trace that this thread does not record into.
 
-    The owner may be recording meanwhile. Its lists only grow, and an entry's code is appended
-    before its values, so a prefix is always whole. The owner recomputes the value in its own
-    flush, with the same result.
+    One that is closed is run, by whichever thread comes first: its own may have been interrupted
+    before it did. Of one that is still recorded, or whose run failed, this value is computed from
+    a snapshot. The trace's lists only grow, and an entry's code is appended before its values, so
+    a prefix is always whole. The owner recomputes the value in its own flush, with the same result.
     """
     with trace.lock:
         _deliver(trace)  # if its own thread was interrupted while doing so
+        if trace.closed and not trace.failed and value.buf is None:
+            run(trace)
         if value.buf is not None:
             return
         count = len(trace.values)
         code, leaves = list(trace.code), list(trace.leaves)
         floats, ints = list(trace.floats), list(trace.ints)
     graph = Graph.from_code(_whole_calls(code, count), [v.aval for v in leaves], [value.slot])
-    (buf,) = run_cold(graph, graph.needed(), [v.buf for v in leaves], floats, ints)
+    (buf,) = run_cold(graph, graph.schedule(), [v.buf for v in leaves], floats, ints)
     value.buf = buf
 
 

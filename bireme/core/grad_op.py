@@ -7,17 +7,27 @@ where there is none. A backward pass therefore records one entry per forward ent
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.core import jax_door
+import numpy as np
+
+from bireme.backends import numpy_gradient, traced_numpy
 from bireme.core.aval import Aval
 from bireme.core.lowering import in_type, lowering
 from bireme.core.op import Call, Op
+from bireme.core.requirements import Holds, Requirement
+from bireme.host import jax_door
+
+
+def _starts(layout: Sequence[int]) -> list[int]:
+    """Where each parameter begins among the flat inputs."""
+    return [0, *itertools.accumulate(map(abs, layout))][:-1]
 
 
 class GradOp(Op):
-    """Inputs: the results' gradients, then what the forward op saved. Results: the gradients
+    """Inputs: the results' gradients, then the residuals of the forward op. Results: the gradients
     of those inputs that need one."""
 
     def __init__(self, forward: Op):
@@ -29,14 +39,16 @@ class GradOp(Op):
             {"forward": None, "needs": ()},
             None,
             numpy=forward.vjp is not None,
+            fallible=forward.fallible,
             register=False,
         )
         self.rule_params: list[str] = (
             [] if forward.vjp is None else list(inspect.signature(forward.vjp).parameters)[2:]
         )
 
-    def call_for(self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]) -> Call:
-        """The Call that differentiates `forward` by its flat inputs `needs`."""
+    def gradient_call(
+        self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]
+    ) -> Call:
         grads = [o if p else None for o, p in zip(forward.outs, present, strict=True)]
         saved = [
             None
@@ -52,6 +64,19 @@ class GradOp(Op):
         attrs = {"forward": forward, "needs": needs}
         return Call(self, types, layout, attrs, (None,) * len(types))
 
+    def requirements_of(self, call: Call) -> tuple[Requirement, ...]:
+        """The forward op's, of the inputs that it saved: its own results may not be wanted."""
+        kept = {n.lstrip("*"): at for n, at in zip(self.inputs, _starts(call.layout), strict=True)}
+        return tuple(
+            [
+                r
+                for r in call.attrs["forward"].requires
+                if not isinstance(r, Holds)
+                and r.input in kept
+                and call.types[kept[r.input] + r.item] is not None
+            ]
+        )
+
     def infer_types(self, call: Call) -> tuple[bool, tuple[Aval, ...]]:
         forward: Call = call.attrs["forward"]
         types = [forward.types[i] for i in call.attrs["needs"]]
@@ -65,7 +90,9 @@ class GradOp(Op):
         flat = [saved.get(i) for i in range(len(forward.types))]
         flat = forward.cast(xp, flat)
         if forward.op.vjp is None:
-            results = _derived(forward, grads, flat, needs)
+            traced = xp is np or xp is traced_numpy.namespace
+            derived = _derived_from_numpy if traced else _derived
+            results = derived(forward, grads, flat, needs)
         else:
             outs = [saved.get(-1 - i) for i in range(len(forward.outs))]
             results = self._by_rule(xp, forward, grads, flat, outs, needs)
@@ -75,9 +102,7 @@ class GradOp(Op):
         self, xp: Any, forward: Call, grads: Sequence[Any], flat: list[Any], outs: list[Any],
         needs: tuple[int, ...],
     ) -> list[Any]:  # fmt: skip
-        grads = [
-            _zeros(xp, o) if g is None else g for g, o in zip(grads, forward.outs, strict=True)
-        ]
+        grads = [zeros(xp, o) if g is None else g for g, o in zip(grads, forward.outs, strict=True)]
         by_name = dict(
             zip((n.lstrip("*") for n in forward.op.inputs), forward.group(flat), strict=True)
         )
@@ -98,8 +123,35 @@ class GradOp(Op):
         return [spread[i] for i in needs]
 
 
-def _zeros(xp: Any, like: Aval) -> Any:
+def zeros(xp: Any, like: Aval) -> Any:
+    """The gradient of what nothing depends on."""
     return xp.zeros(like.shape, like.dtype.numpy)
+
+
+def _derived_from_numpy(
+    forward: Call, grads: Sequence[Any], flat: list[Any], needs: tuple[int, ...]
+) -> list[Any]:
+    """The gradients by the composition of the op's body; raises NotTraced where that uses other
+    functions than `traced_numpy` has."""
+    if any(t.dtype.is_complex for t in (*forward.types, *forward.outs) if isinstance(t, Aval)):
+        raise numpy_gradient.NotTraced("complex numbers")
+    xp = traced_numpy.namespace
+    wanted = [i for i, o in enumerate(forward.outs) if o.dtype.differentiable]
+    smooth = [i for i in needs if forward.types[i].dtype.differentiable]  # type: ignore[union-attr]
+
+    def evaluate(xs: list[Any]) -> list[Any]:
+        inputs = list(flat)
+        for i, x in zip(smooth, xs, strict=True):
+            inputs[i] = x
+        out = forward.op.lower(xp, forward, inputs)
+        outs = [out] if forward.single else list(out)
+        return [outs[i] for i in wanted]
+
+    given = [zeros(np, forward.outs[i]) if grads[i] is None else grads[i] for i in wanted]
+    inputs = [flat[i] for i in smooth]
+    found = numpy_gradient.pull_back(evaluate, inputs, given, flat)
+    by_input = dict(zip(smooth, found, strict=True))
+    return [by_input.get(i) for i in needs]
 
 
 def _derived(
@@ -109,9 +161,11 @@ def _derived(
     jnp = jax.numpy
     wanted = [i for i, o in enumerate(forward.outs) if o.dtype.differentiable]
 
+    smooth = [i for i in needs if forward.types[i].dtype.differentiable]  # type: ignore[union-attr]
+
     def evaluate(*xs: Any) -> list[Any]:
         inputs = list(flat)
-        for i, x in zip(needs, xs, strict=True):
+        for i, x in zip(smooth, xs, strict=True):
             inputs[i] = x
         out = forward.op.lower(jnp, forward, inputs)
         outs = [out] if forward.single else list(out)
@@ -119,7 +173,7 @@ def _derived(
 
     choose, lowering.choose = lowering.choose, None  # kernels have no derivative of their own
     try:
-        primals, pull = jax.vjp(evaluate, *[flat[i] for i in needs])
+        primals, pull = jax.vjp(evaluate, *[flat[i] for i in smooth])
     finally:
         lowering.choose = choose
     # jax.vjp pulls back without conjugation; Paddle's gradient of a real loss by a complex
@@ -130,13 +184,14 @@ def _derived(
         else jnp.conj(jnp.asarray(grads[i]).astype(p.dtype))
         for i, p in zip(wanted, primals, strict=True)
     ]
-    return [jnp.conj(g) for g in pull(cotangents)]
+    found = dict(zip(smooth, [jnp.conj(g) for g in pull(cotangents)], strict=True))
+    return [found.get(i) for i in needs]
 
 
 def _fit(xp: Any, grad: Any, to: Any) -> Any:
     """A gradient in its input's shape and type: summed over what was broadcast."""
     if grad is None:
-        return _zeros(xp, to)
+        return zeros(xp, to)
     grad = xp.asarray(grad)
     if tuple(grad.shape) != to.shape:
         extra = grad.ndim - to.ndim

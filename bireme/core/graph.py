@@ -1,14 +1,14 @@
-"""The Graph: what every front end writes and everything else reads.
+"""The Graph: written by every front end, read by passes, exporters and backends.
 
-A graph is a list of op calls in order. Arguments are integers, as in the recorder's trace: a
-result `i >= 0`, or the input `-1 - i`; Python numbers are `Number(kind, index)` references
-into the run-time vectors `floats` and `ints`.
+A graph is a list of op calls in order. Arguments are integers, as in the recorder's trace: a result
+`i >= 0`, or the input `-1 - i`; Python numbers are `Number(kind, index)` references into the
+run-time vectors `floats` and `ints`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from bireme.core.aval import FLOAT, Aval, NumberType
@@ -20,7 +20,7 @@ class Number(NamedTuple):
     """A Python number that enters at run time: the `index`-th of `floats` or `ints`."""
 
     kind: str
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __repr__(self) -> str:
         return f"{self.kind}[{self.index}]"
@@ -48,6 +48,16 @@ class Node:
     @property
     def results(self) -> range:
         return range(self.first, self.first + len(self.call.outs))
+
+
+def _argument(env: list[Any], floats: Any, ints: Any, ref: Ref) -> Any:
+    if isinstance(ref, Number):
+        return (floats if ref.kind == "float" else ints)[ref.index]
+    return None if ref is None else env[ref]
+
+
+# A node, whether all its inputs are arrays, and the values that are not needed after it.
+Step = tuple[Node, bool, list[int]]
 
 
 @dataclass(slots=True)
@@ -90,6 +100,21 @@ class Graph:
             result += len(call.outs)
         return graph
 
+    def copy(self, **changes: Any) -> Graph:
+        """This graph with other fields. Containers that are not among them are copied: the new
+        graph may be changed."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in changes}
+        copied = {n: type(v)(v) if isinstance(v, list | dict) else v for n, v in kept.items()}
+        return Graph(**copied, **changes)
+
+    def vectors(self) -> tuple[list[Any], list[Any]]:
+        """`floats` and `ints` with the constant numbers in them; the others are 0."""
+        floats: list[Any] = [0.0] * self.n_floats
+        ints: list[Any] = [0] * self.n_ints
+        for number, value in self.numbers.items():
+            (floats if number.kind == "float" else ints)[number.index] = value
+        return floats, ints
+
     def new_number(self, kind: str) -> Number:
         if kind == "float":
             self.n_floats += 1
@@ -107,14 +132,31 @@ class Graph:
 
     def needed(self) -> list[Node]:
         """The nodes that some output depends on, in order."""
+        return [node for node, _, _ in self.schedule()]
+
+    def schedule(self) -> list[Step]:
+        """The nodes that some output depends on, in order, with what `evaluate` knows of each."""
         wanted = {o for o in self.outputs if o >= 0}
-        kept = []
+        steps: list[Step] = []
         for node in reversed(self.nodes):
-            if any(r in wanted for r in node.results):
-                kept.append(node)
-                wanted.update(a for a in node.args if isinstance(a, int) and a >= 0)
-        kept.reverse()
-        return kept
+            call, first = node.call, node.first
+            dies: list[int] = []
+            if call.single:
+                if first not in wanted:
+                    continue
+            else:
+                results = range(first, first + len(call.outs))
+                dies = [r for r in results if r not in wanted]
+                if len(dies) == len(results):
+                    continue
+            plain = len(call.tensors_at) == len(call.types)
+            for a in node.args:
+                if (plain or a.__class__ is int) and a >= 0 and a not in wanted:  # type: ignore[operator]
+                    dies.append(a)  # type: ignore[arg-type]
+                    wanted.add(a)  # type: ignore[arg-type]
+            steps.append((node, plain, dies))
+        steps.reverse()
+        return steps
 
     def evaluate(
         self,
@@ -122,39 +164,33 @@ class Graph:
         floats: Any,
         ints: Any,
         run: Callable[[Call, list[Any]], Any],
-        nodes: list[Node] | None = None,
+        steps: list[Step] | None = None,
     ) -> list[Any]:
-        """Interpret the graph with `run(call, arrays)`; buffers die at their last use."""
-        nodes = self.needed() if nodes is None else nodes
-        last: dict[int, int] = {}
-        for i, node in enumerate(nodes):
-            for a in node.args:
-                if a.__class__ is int and a >= 0:  # type: ignore[operator]
-                    last[a] = i  # type: ignore[index]
-        for o in self.outputs:
-            last.pop(o, None)
-        env: dict[int, Any] = {}
-        keep = set(self.outputs)
-        for i, node in enumerate(nodes):
-            arrays: list[Any] = []
-            for a in node.args:
-                if a.__class__ is int:
-                    arrays.append(env[a] if a >= 0 else leaves[-1 - a])  # type: ignore
-                elif a is None:
-                    arrays.append(None)
+        """Interpret the graph with `run(call, arrays)`; buffers die at their last use. An error
+        knows its node."""
+        steps = self.schedule() if steps is None else steps
+        size = steps[-1][0].results.stop if steps else 0
+        # Slots count results from the beginning, and inputs from the end.
+        env: list[Any] = [None] * size + list(leaves)[::-1]
+        node = None
+        try:
+            for node, plain, dies in steps:
+                if plain:
+                    arrays = [env[a] for a in node.args]  # type: ignore[call-overload]
                 else:
-                    arrays.append((floats if a.kind == "float" else ints)[a.index])  # type: ignore
-            out = run(node.call, arrays)
-            if node.call.single:
-                env[node.first] = out
-            else:
-                for r, o in zip(node.results, out, strict=True):
-                    if r in last or r in keep:
+                    arrays = [_argument(env, floats, ints, a) for a in node.args]
+                out = run(node.call, arrays)
+                if node.call.single:
+                    env[node.first] = out
+                else:
+                    for r, o in zip(node.results, out, strict=True):
                         env[r] = o
-            for a in node.args:
-                if a.__class__ is int and last.get(a) == i:  # type: ignore[arg-type]
-                    env.pop(a, None)  # type: ignore[arg-type]
-        return [env[o] if o >= 0 else leaves[-1 - o] for o in self.outputs]
+                for a in dies:
+                    env[a] = None
+        except Exception as error:
+            error.failed_node = node  # type: ignore[attr-defined] (see executor.run_cold)
+            raise
+        return [env[o] for o in self.outputs]
 
     def check(self) -> None:
         """Raise MalformedGraph unless every rule of the IR holds."""

@@ -5,9 +5,9 @@ A kernel replaces an op's plain lowering (or its gradient's) in compiled program
     @kernel("conv2d", name="native_conv", platform="cpu", accepts=lambda call: ...)
     def _(call, x, weight, bias): ...
 
-The plain composition stays the oracle, the fallback, and what derivatives of derivatives use.
-Kernels are switched by name (`BIREME_KERNELS_OFF=native_conv` or `disable("native_conv")`), and
-the profiler shows which ones ran.
+The plain composition remains the oracle and the fallback, and derivatives of derivatives use it.
+Kernels are switched by name (`BIREME_KERNELS_OFF=native_conv` or `disable("native_conv")`), and the
+profiler shows which ones ran.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.core.lowering import lowering
 from bireme.core.op import Call
+from bireme.host import config, jax_door
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Kernel:
     lower: Callable[..., Any]
     ready: Callable[[], bool]
     inference: bool
+    direct: Callable[[], Any] | None
 
 
 Choice = tuple[str, str]  # an op's name and its kernel's
@@ -53,12 +55,14 @@ def kernel(
     accepts: Callable[[Call], bool] = lambda call: True,
     ready: Callable[[], bool] = lambda: True,
     inference: bool = False,
+    direct: Callable[[], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a lowering for `op` (or `<op>_grad`); `ready` says whether it can be used at all.
-    One for inference is used in programs whose weights are fixed, before any other."""
+    One for inference is used in programs whose weights are fixed, before any other. The body of one
+    with `direct` also runs on NumPy arrays, in the cold tier, whenever that returns something."""
 
     def register(lower: Callable[..., Any]) -> Callable[..., Any]:
-        made = Kernel(name, op, platform, accepts, lower, ready, inference)
+        made = Kernel(name, op, platform, accepts, lower, ready, inference, direct)
         listed = _by_op.setdefault(op, [])
         listed.insert(0 if inference else len(listed), made)
         return lower
@@ -82,7 +86,7 @@ def choose(call: Call, platform: str, inference: bool = False) -> Kernel | None:
 def lowering_for(platform: str, inference: bool = False) -> Iterator[Counter[Choice]]:
     """Inside the block, calls that are lowered use the kernels of `platform`.
 
-    Yields what was chosen, counted by (op, kernel).
+    Yields the chosen kernels, counted by (op, kernel).
     """
     chosen: Counter[Choice] = Counter()
 
@@ -94,12 +98,60 @@ def lowering_for(platform: str, inference: bool = False) -> Iterator[Counter[Cho
         chosen[k.op.lstrip("_"), k.name] += 1
         return k.lower
 
-    before = lowering.choose, lowering.residuals
+    before = lowering.choose, lowering.residuals, lowering.kept, lowering.precision
     lowering.choose, lowering.residuals = pick, {}
+    lowering.kept, lowering.precision = {}, _precision
     try:
         yield chosen
     finally:
-        lowering.choose, lowering.residuals = before
+        lowering.choose, lowering.residuals, lowering.kept, lowering.precision = before
+
+
+# Samples at places between pixels: their weights are products only in our lowering.
+_EXACT = frozenset({"deformable_conv", "deformable_conv_grad"})
+
+
+def is_product(call: Call) -> bool:
+    """Whether the op, or the one whose gradient it is, multiplies matrices or convolves."""
+    forward = call.attrs.get("forward")
+    return (forward.op if isinstance(forward, Call) else call.op).amp == "white"
+
+
+def _precision(call: Call) -> AbstractContextManager[Any]:
+    """Products and convolutions may round float32 to TF32 on a GPU, as Paddle's do. Means, samples
+    and spectra that are lowered to products may not."""
+    rounds = config.tf32 and is_product(call) and call.op.name not in _EXACT
+    return jax_door.jax().default_matmul_precision("default" if rounds else "highest")
+
+
+@contextmanager
+def run_directly() -> Iterator[None]:
+    """Inside the block calls are run one by one, and a forward kernel's residuals are kept for the
+    gradient's."""
+    before = lowering.kept
+    lowering.kept = {}
+    try:
+        yield
+    finally:
+        lowering.kept = before
+
+
+def may_run_directly(call: Call) -> bool:
+    """Whether a kernel takes this call on NumPy arrays, now or later; it is looked up once."""
+    if call.direct is None:
+        taking = (k for k in _by_op.get(call.op.name, ()) if k.direct is not None)
+        call.direct = next((k for k in taking if k.accepts(call)), False)
+    return call.direct is not False
+
+
+def direct(call: Call) -> Kernel | None:
+    """The kernel that takes this call on NumPy arrays, if it is there by now."""
+    if not may_run_directly(call):
+        return None
+    k = call.direct
+    if k.direct() is None or (_off and (_ALL in _off or k.name in _off)):
+        return None
+    return k
 
 
 def names() -> list[str]:
@@ -136,5 +188,5 @@ def disabled(*switched: str) -> Iterator[None]:
 
 
 def settings() -> tuple[str, ...]:
-    """What is switched off; part of a program's key."""
-    return tuple(sorted(_off))
+    """The names that are switched off, TF32 among them; part of a program's key."""
+    return tuple(sorted(_off if config.tf32 else {*_off, "tf32"}))

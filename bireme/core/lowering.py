@@ -1,32 +1,55 @@
-"""While a program is lowered: what picks fast kernels, and what they tell one another.
+"""State of a lowering: the function that chooses kernels, and annotations between kernels.
 
-Kernels see one call at a time. What one of them knows about an array beyond its contents (which
-half-precision array it was widened from, what it is the sum of) is noted here by the array's
-identity, so that a kernel further on can read something cheaper instead. Whatever is then read by
-nobody is dropped by the compiler.
+Kernels see one call at a time. A kernel can annotate an array, by its identity, with facts beyond
+its contents (the half-precision array that it was widened from, the addends of a sum), so that a
+later kernel can read something cheaper instead. The compiler drops arrays that nothing reads.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from bireme.core.op import Call
 
 
 class _Lowering(threading.local):
-    """The program that this thread lowers."""
+    """The lowering that is active in this thread."""
 
-    # What picks a kernel for a Call (see kernels.py).
+    # Chooses a kernel for a Call (see kernels.py).
     choose: Callable[[Call], Callable[..., Any] | None] | None = None
-    # Notes as (what is noted, the objects whose identities are in the key); None outside.
+    # The precision of float32 products inside a Call's lowering (see kernels.py).
+    precision: Callable[[Call], AbstractContextManager[Any]] = staticmethod(
+        lambda call: nullcontext()
+    )
+    # Annotations as (content, the objects whose identities are in the key); None outside.
     residuals: dict[Any, Any] | None = None
+    # Those that forward kernels leave for gradients'. The cold tier has these alone.
+    kept: dict[Any, Any] | None = None
 
 
 lowering = _Lowering()
+
+
+def with_part(xp: Any, x: Any, index: Any, part: Any) -> Any:
+    """`x` with `part` at `index`, where `xp` computes at once (see `computes_at_once`)."""
+    if xp is not np:
+        return xp.replaced(x, index, part)
+    made = x.copy()
+    made[index] = part
+    return made
+
+
+def computes_at_once(xp: Any) -> bool:
+    """Whether this namespace takes arrays of the host: NumPy, or what notes NumPy's functions for
+    gradients (backends/traced_numpy.py)."""
+    return xp is np or getattr(xp, "computes_at_once", False)
 
 
 @dataclass(frozen=True)
@@ -36,65 +59,68 @@ class Widened:
     narrow: Any
 
 
-def _note(key: Any, what: Any, *keep: Any) -> None:
+def _annotate(key: Any, what: Any, *keep: Any) -> None:
     if lowering.residuals is not None:
         # The arrays are kept as well: an identity is one only while its object lives.
         lowering.residuals[key] = (what, keep)
 
 
-def _noted(key: Any) -> Any:
+def _annotation(key: Any) -> Any:
     found = (lowering.residuals or {}).get(key)
     return None if found is None else found[0]
 
 
-def leave(call: Call, inputs: Sequence[Any], residual: Any) -> None:
-    """Keep what a forward kernel computed besides, for the gradient's kernel in this program."""
-    _note((call.id, *map(id, inputs)), residual, *inputs)
+def keep_residual(call: Call, inputs: Sequence[Any], residual: Any) -> None:
+    """Keep a residual of a forward kernel for the gradient's kernel in this program."""
+    if lowering.kept is not None:
+        lowering.kept[(call.id, *map(id, inputs))] = (residual, inputs)
 
 
-def left(call: Call, inputs: Sequence[Any]) -> Any:
-    """What `leave` was given for this forward call on these inputs, or None."""
-    return _noted((call.id, *map(id, inputs)))
+def residual_of(call: Call, inputs: Sequence[Any]) -> Any:
+    """The residual that `keep_residual` kept for this forward call on these inputs, or None."""
+    found = (lowering.kept or {}).get((call.id, *map(id, inputs)))
+    return None if found is None else found[0]
 
 
-def know(array: Any, what: Any) -> None:
-    """Remember what `array` is made of, for kernels further on in this program."""
-    _note(("known", id(array)), what, array)
+def annotate(array: Any, what: Any) -> None:
+    """Annotate `array` for later kernels in this program."""
+    _annotate(("known", id(array)), what, array)
 
 
-def known_as(array: Any) -> Any:
-    """What `know` was last told of `array`, or None."""
-    return _noted(("known", id(array)))
+def annotation_of(array: Any) -> Any:
+    """The last annotation of `array`, or None."""
+    return _annotation(("known", id(array)))
 
 
-def replace(array: Any, other: Any) -> None:
-    """From now on, whatever reads `array` in this program reads `other`, which is equal."""
-    _note(("now", id(array)), other, array)
+def substitute(array: Any, other: Any) -> None:
+    """Substitute `other`, which is equal, for `array` in all later reads of this program."""
+    _annotate(("now", id(array)), other, array)
 
 
-def current(array: Any) -> Any:
-    """What stands for `array` since `replace`."""
-    other = _noted(("now", id(array)))
+def substituted(array: Any) -> Any:
+    """The array that `substitute` put in the place of `array`, or `array`."""
+    other = _annotation(("now", id(array)))
     return array if other is None else other
 
 
-def know_rounded(array: Any, narrow: Any) -> None:
-    """`narrow` is `array` rounded to its type: there is no need to do that again."""
-    _note(("rounded", id(array), narrow.dtype), narrow, array)
+def annotate_rounded(array: Any, narrow: Any) -> None:
+    """Annotate `array` with `narrow`, its contents rounded to that type, so that no one rounds
+    again."""
+    _annotate(("rounded", id(array), narrow.dtype), narrow, array)
 
 
 def in_type(xp: Any, array: Any, dtype: Any) -> Any:
     """`array` in a NumPy dtype."""
     if lowering.residuals is None:
         return xp.asarray(array).astype(dtype)
-    rounded = _noted(("rounded", id(array), dtype))
+    rounded = _annotation(("rounded", id(array), dtype))
     if rounded is not None:
         return rounded
-    known = known_as(array)
+    known = annotation_of(array)
     if isinstance(known, Widened) and known.narrow.dtype == dtype:
         return known.narrow
     array = xp.asarray(array)
     cast = array.astype(dtype)
     if array.dtype.itemsize == 2 and cast.dtype == xp.float32 and array.dtype.kind not in "iu":
-        know(cast, Widened(array))
+        annotate(cast, Widened(array))
     return cast

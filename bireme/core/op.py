@@ -18,16 +18,17 @@ import inspect
 import itertools
 import numbers
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from bireme.core import dims, fading, jax_door
+from bireme.core import dims, eviction, requirements
 from bireme.core import dtype as dt
 from bireme.core.aval import FLOAT, INT, Aval, NumberType, aval, aval_of
 from bireme.core.dtype import DType
+from bireme.core.dtype_kinds import Takes, check_kinds, expect_a_tensor
 from bireme.core.errors import (
     BiremeError,
     ShapeMismatch,
@@ -35,12 +36,12 @@ from bireme.core.errors import (
     not_a_tensor,
     user_line,
 )
-from bireme.core.kinds import Takes, check_kinds
-from bireme.core.lowering import current, in_type, lowering
+from bireme.core.lowering import in_type, lowering, substituted
 from bireme.core.op_codegen import generate
 from bireme.core.trace import state
+from bireme.host import jax_door
 
-CALLS = fading.CALLS  # every Call by its id, as long as somebody holds it
+CALLS = eviction.CALLS  # every Call by its id, as long as it is referenced
 OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to ops by it
 TENSOR_TYPES: set[type] = set()  # Tensor and its subclasses, filled by tensor.py
 
@@ -48,16 +49,17 @@ InputType = Aval | NumberType | None
 
 
 _next_id = itertools.count()
-_RESERVED = {"out", "types", "needs"}  # what a gradient rule may ask for besides inputs
+_RESERVED = {"out", "types", "needs"}  # parameters of gradient rules that are not inputs
 
 
 class Call:
     """An op applied to attributes and input types: everything but the values."""
 
     __slots__ = (
-        "__weakref__", "attrs", "casts", "differentiable", "floats_at", "full_grad", "grad_calls",
-        "grad_outs", "id", "ints_at", "layout", "op", "out", "outs", "saved_at", "saved_for",
-        "saved_if", "scalar_out", "single", "source", "tensors_at", "types",
+        "__weakref__", "attrs", "casts", "checks", "cold", "differentiable", "direct", "fallible",
+        "floats_at", "full_grad", "grad_calls", "grad_outs", "id", "ints_at", "layout", "op", "out",
+        "outs", "requires", "saved_at", "saved_for", "saved_if", "scalar_out", "single",
+        "source", "tensors_at", "types",
     )  # fmt: skip
 
     def __init__(
@@ -74,24 +76,34 @@ class Call:
         self.attrs = attrs
         self.casts = casts
         self.source = user_line()
+        self.direct: Any = None  # its kernel in the cold tier (see kernels.py)
+        self.cold: Any = None  # what runs it there (see numpy_backend.py)
         self.grad_calls: dict[Any, Call] = {}
         self.full_grad: Call | None = None  # grad_calls' entry for "everything is wanted"
+        self.requires: tuple[requirements.Requirement, ...] = ()
+        self.checks = 0  # requirements, its own and those of the graphs that it runs
         self.single, self.outs = op.infer_types(self)
+        self.requires = op.requirements_of(self)
+        inner = requirements.inner_graphs(attrs)
+        self.checks = len(self.requires) + sum([requirements.count(g.nodes) for g in inner])
+        self.fallible = op.fallible or any(n.call.fallible for g in inner for n in g.nodes)
         self.out: Any = self.outs[0] if self.single else None
-        self.differentiable = op.differentiable and any(o.dtype.differentiable for o in self.outs)
+        floats = any(o.dtype.differentiable for o in self.outs)
+        whole = op.vjp is not None and all(o.dtype.is_integer for o in self.outs)  # as in Paddle
+        self.differentiable = op.differentiable and (floats or whole)
         self.scalar_out = self.single and self.outs[0].ndim == 0
         self.saved_at, self.saved_for = self._saved_positions()
         # The recorder's plan, so that it asks no input what it is:
         self.saved_if = tuple([(i, u) for i, u in enumerate(self.saved_for) if u is not None])
         carrying = enumerate(self.outs[: op.carries])
-        self.grad_outs = tuple([i for i, o in carrying if o.dtype.differentiable])
+        self.grad_outs = tuple([i for i, o in carrying if o.dtype.differentiable or not floats])
         self.tensors_at = tuple([i for i, t in enumerate(types) if isinstance(t, Aval)])
         self.floats_at = tuple([i for i, t in enumerate(types) if t is FLOAT])
         self.ints_at = tuple([i for i, t in enumerate(types) if t is INT])
         self.id = next(_next_id)
         CALLS[self.id] = self
-        if self.id % fading.EVERY == fading.EVERY - 1:
-            fading.fade()
+        if self.id % eviction.EVERY == eviction.EVERY - 1:
+            eviction.evict()
 
     def _saved_positions(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...] | None, ...]]:
         """Where the values that the gradient needs are (>= 0 an input, < 0 the result -1 - i),
@@ -119,12 +131,31 @@ class Call:
 
     def run(self, xp: Any, arrays: Sequence[Any]) -> Any:
         """Evaluate on NumPy arrays or JAX tracers; numbers arrive as 0-d arrays."""
-        if lowering.choose is not None and xp is not np:
-            arrays = [current(a) for a in arrays]
+        if not self.checks or xp is np:
+            return self._lower(xp, arrays)
+        first = requirements.enter(self)
+        out = self._lower(xp, arrays)
+        requirements.leave(self, first, xp, arrays, out)
+        return out
+
+    def _lower(self, xp: Any, arrays: Sequence[Any]) -> Any:
+        if lowering.choose is None or xp is np:
+            return self.op.lower(xp, self, self.cast(xp, arrays))
+        with lowering.precision(self):
+            arrays = [substituted(a) for a in arrays]
             kernel = lowering.choose(self)
             if kernel is not None:
                 return kernel(self, *self.cast(xp, arrays))
-        return self.op.lower(xp, self, self.cast(xp, arrays))
+            return self.op.lower(xp, self, self.cast(xp, arrays))
+
+    def gradient(self, needs: tuple[int, ...], present: tuple[bool, ...]) -> Call:
+        """The Call that differentiates this one by its flat inputs `needs`, given the gradients of
+        those results that are `present`. It lives as long as this one."""
+        return intern(
+            self.grad_calls,
+            (needs, present),
+            lambda: self.op.grad_op.gradient_call(self, needs, present),
+        )
 
     def group(self, flat: Sequence[Any]) -> list[Any]:
         """Flat inputs back into the op's parameters (lists where the op takes a list)."""
@@ -157,6 +188,16 @@ class Call:
         return f"{self.op.name}({self.describe_inputs()})"
 
 
+def intern(table: dict[Any, Call], key: Any, make: Callable[[], Call]) -> Call:
+    """The Call under `key`, made on first sight: the one way to a Call.
+
+    The first thread decides for all, because a Call's id stands for it in traces and keys. (Calls
+    of a static program, each with a graph of its own, are in a bounded cache that does the same.)
+    """
+    call = table.get(key)
+    return table.setdefault(key, make()) if call is None else call
+
+
 class Op:
     """A named operation; see the module's docstring."""
 
@@ -180,8 +221,10 @@ class Op:
         used_by: dict[str, tuple[str, ...]] | None = None,
         usual: Sequence[str] = (),
         carries: int | None = None,
-        also: dict[str, str] | None = None,
         exact: bool = False,
+        requires: Callable[..., Sequence[requirements.Requirement]] | None = None,
+        fallible: bool = False,
+        of_numbers: bool = False,
         register: bool = True,
     ):
         self.name = name
@@ -199,30 +242,32 @@ class Op:
         self.amp = amp
         # One table of Calls per autocast setting; None is "autocast off".
         self.tables: dict[Any, dict[Any, Call]] = {None: {}}
-        self.faded: WeakValueDictionary[Any, Call] | None = None  # see fading.py
+        self.weak_calls: WeakValueDictionary[Any, Call] | None = None  # see eviction.py
         self.doc = inspect.getdoc(body) if body is not None else None
         self.saves = self._saved_names()
-        # What is kept only if certain inputs need a gradient: {"x": ("y",)} for a product.
-        self.used_by = used_by or {}
+        self.used_by = used_by or {}  # residuals that only certain inputs need: {"x": ("y",)}
         self.required: frozenset[str] = frozenset()  # inputs that may not be None
         # Patterns of inputs that deserve a fast path, a letter each: t(ensor), f(loat), i(nt) or
         # - for None. Tensors alone always have one.
         self.usual = usual
         self.carries = carries  # how many results carry a gradient, counted from the first
-        self.also = also or {}  # second names of inputs, by which they may be given too
         # It moves elements, looks at the type itself, or runs graphs of ops: NumPy does it in half
         # precision as it is given, where everything else is computed in float32 and rounded.
         self.exact = exact
+        self.requires = requires
+        self.fallible = fallible  # it may raise while it runs, also inside a compiled program
+        self.of_numbers = of_numbers or "seed" in inputs  # Python numbers alone will do
+        self.function: Callable[..., Any] | None = None  # what a program calls
         self._grad_op: Op | None = None
         if register:
             if name in OPS:
                 raise ValueError(f"op {name!r} is defined twice")
             OPS[name] = self
         else:
-            fading.enrol(self)
+            eviction.enrol(self)
 
     def _saved_names(self) -> tuple[str, ...]:
-        """What the gradient rule wants kept: names of inputs, or 'out'."""
+        """The residuals that the gradient rule needs: names of inputs, or 'out'."""
         if not self.differentiable:
             return ()
         if self.vjp is None:
@@ -249,13 +294,24 @@ class Op:
         """The name in messages: `_sum` is the op behind the function `sum`."""
         return self.name.lstrip("_")
 
+    def requirements_of(self, call: Call) -> tuple[requirements.Requirement, ...]:
+        """The requirements of a call on inputs of these types."""
+        if self.requires is None or not all(_is_static(t) for t in call.types):
+            return ()
+        return tuple(self.requires(*call.group(call.types), **call.attrs))
+
+    def passed_on(self, call: Call, args: Sequence[Any], inputs: int) -> Iterable[tuple[int, Any]]:
+        """Which inputs of a graph that the call runs, by number, are arguments of it unchanged;
+        `inputs` is how many the graph has."""
+        # A branch or loop: the last inputs of its graphs are the operands. The others change.
+        operands = dict(zip(self.inputs, call.group(args), strict=True)).get("*operands", ())
+        return zip(range(inputs - len(operands), inputs), operands, strict=True)
+
     def runs_on_numpy(self) -> bool:
         return self.numpy is not False
 
     def lower(self, xp: Any, call: Call, arrays: list[Any]) -> Any:
-        body = self.body
-        if xp is np and callable(self.numpy):
-            body = self.numpy
+        body = self.numpy if xp is np and callable(self.numpy) else self.body
         assert body is not None  # noqa: S101 (every op without a body overrides lower)
         return body(xp, *call.group(arrays), **call.attrs)
 
@@ -273,7 +329,7 @@ class Op:
             if self.infer is not None:
                 out = self.infer(*call.group(_cast_types(call)), **call.attrs)  # type: ignore[operator]
             else:
-                out = jax_door.abstract_eval(call)
+                out = jax_door.abstract_eval(call.run, call.types)
         except BiremeError as e:
             raise type(e)(f"[{self.shown}] {e}. Received: {call.describe_inputs()}") from None
         except (TypeError, ValueError, IndexError, ZeroDivisionError, NotImplementedError) as e:
@@ -288,34 +344,56 @@ class Op:
         """The Call for these inputs, made and remembered on first sight."""
         types, layout = input_types(inputs)
         key = table_key(inputs, tuple(attrs.values()))
-        call = self.known(amp, key)
-        if call is None:
-            casts = promotion(self, types, amp)
-            call = self.tables[amp].setdefault(key, Call(self, types, layout, attrs, casts))
-        return call
+        return self.interned(
+            amp, key, lambda: Call(self, types, layout, attrs, promotion(self, types, amp))
+        )
 
-    def known(self, setting: Any, key: Any) -> Call | None:
-        """The Call in the table for `setting`, if it is there or was and is still alive."""
+    def interned(self, setting: Any, key: Any, make: Callable[[], Call]) -> Call:
+        """`intern` in the table for `setting`. A Call that has left it is found again while it is
+        alive (see eviction.py)."""
         table = self.tables.setdefault(setting, {})
-        call = table.get(key)
-        if call is None:
-            call = None if self.faded is None else self.faded.get((setting, key))
+        if key not in table and self.weak_calls is not None:
+            call = self.weak_calls.get((setting, key))
             if call is not None:
-                table[key] = call
-        return call
+                return intern(table, key, lambda: call)
+        return intern(table, key, make)
 
-    def fade(self, held: list[Any]) -> None:
-        """Begin new tables, and put the old ones into `held`; `known` finds again what is still
+    def call_with(
+        self,
+        types: tuple[InputType, ...],
+        layout: tuple[int, ...],
+        attrs: dict[str, Any],
+        casts: tuple[DType | None, ...],
+    ) -> Call:
+        """The Call with exactly these types and casts."""
+        return self.interned(
+            ("casts", casts),
+            (types, layout, tuple(attrs.values())),
+            lambda: Call(self, types, layout, attrs, casts),
+        )
+
+    def gradient_call(
+        self, forward: Call, needs: tuple[int, ...], present: tuple[bool, ...]
+    ) -> Call:
+        """A new Call of this op, the gradient of another, for `Call.gradient`."""
+        raise NotImplementedError(f"{self.name} is not the gradient of an op")
+
+    def evict(self, held: list[Any]) -> None:
+        """Begin new tables, and put the old ones into `held`; `interned` finds again what is still
         alive. Whoever is about to add to an old one is heard: the table itself is held."""
-        if self.faded is None:
-            self.faded = WeakValueDictionary()
+        if self.weak_calls is None:
+            self.weak_calls = WeakValueDictionary()
         for setting, table in list(self.tables.items()):
             held.append(table)
             self.tables[setting] = {}
-            self.faded.update({(setting, key): call for key, call in list(table.items())})
+            self.weak_calls.update({(setting, key): call for key, call in list(table.items())})
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join((*self.inputs, *self.attr_names))})>"
+
+
+def _is_static(t: InputType) -> bool:
+    return not isinstance(t, Aval) or t.is_static
 
 
 _REFUSED_DTYPE = re.compile(r"does not accept dtype (\w+)")  # how JAX says it
@@ -356,7 +434,13 @@ def broadcast_shapes(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
                 continue
             if type(have) is int and have == 1:
                 result[i] = d
-            elif not (type(d) is int and d == 1):
+            elif type(d) is int and d == 1:
+                continue
+            elif (type(d) is int) != (type(have) is int):
+                # The open size is this one, or 1. What is wrong with another one is found when the
+                # size is known.
+                result[i] = d if type(d) is int else have
+            else:
                 shown = " and ".join(str(list(s)) for s in shapes)
                 raise ShapeMismatch(
                     f"shapes {shown} do not broadcast: dimension {i - rank} is {have} and {d}; "
@@ -472,7 +556,7 @@ def _input_type(x: Any) -> InputType:
 
 
 def table_key(inputs: Sequence[Any], attrs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The key of a Call: what the generated fast path builds inline."""
+    """The key of a Call; the generated fast path builds it inline."""
     types = [tuple(map(_input_type, x)) if x.__class__ is tuple else _input_type(x) for x in inputs]
     return (*types, *attrs)
 
@@ -489,8 +573,10 @@ def invoke(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> Any:
     except (KeyError, TypeError):
         call = None
     if call is None:
+        if any(x.__class__ in (int, float) for x in inputs):
+            expect_a_tensor(op, 0, inputs[0], inputs, TENSOR_TYPES)
         normal = {k: freeze(v) for k, v in zip(op.attr_names, attrs, strict=True)}
-        trace = state.trace  # a tensor among the attributes was read: what was recorded has run
+        trace = state.trace  # a tensor among the attributes was read, so the recorded ops have run
         call = op.resolve(inputs, normal, trace.amp)
     flat: list[Any] = []
     for x in inputs:
@@ -513,16 +599,20 @@ def _lift(op: Op, index: int, x: Any, inputs: Sequence[Any]) -> Any:
     from bireme.core.tensor import Tensor, constant
 
     if dims.is_dim_expression(x):
-        from bireme.core.capture_trace import dimension
+        from bireme.core.dimension import dimension
 
         return dimension(x)
     if isinstance(x, Tensor):  # a user's subclass
         TENSOR_TYPES.add(type(x))
         return x
+    if isinstance(x, complex | bool | np.generic | np.ndarray):
+        expect_a_tensor(op, index, x, inputs, TENSOR_TYPES)
     if x.__class__ is complex:
         return constant(np.asarray(x, np.complex128 if _any_wide(inputs) else np.complex64))
     if isinstance(x, bool | np.bool_ | np.generic):
         return constant(np.asarray(x))
+    if isinstance(x, numbers.Integral):  # a subclass of int, such as an IntEnum's member
+        return _lift(op, index, int(x), inputs)
     if isinstance(x, numbers.Real) and hasattr(x, "__float__"):
         return float(x)
     if isinstance(x, np.ndarray) and op.promote is not None:
@@ -554,6 +644,10 @@ def freeze(value: Any) -> Any:
 def _entry(value: Any) -> Any:
     """An element of a list: a tensor of one number is that number, whatever its shape."""
     if value.__class__ in TENSOR_TYPES and value.size == 1:
+        if value.dtype.is_integer:
+            from bireme.core import recorder_hooks, trace
+
+            return recorder_hooks.read_sizes(trace.state.trace, value)[0]
         return value.item()
     return freeze(value)
 
@@ -587,9 +681,7 @@ def op(
         needed = tensor_names if inputs is None else tensor_names[:1]
         the_op.required = frozenset(n for n in needed if n not in defaults)
         function = generate(the_op, [p.name for p in params], defaults, invoke, TENSOR_TYPES)
-        function.__doc__ = the_op.doc
-        function.__module__ = body.__module__
-        function.op = the_op  # type: ignore[attr-defined]
+        the_op.function = function
         return function
 
     return define if body is None else define(body)
@@ -601,6 +693,7 @@ __all__ = [
     "Call",
     "Op",
     "broadcast_shapes",
+    "intern",
     "invoke",
     "op",
 ]

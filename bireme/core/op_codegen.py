@@ -7,39 +7,26 @@ Three kinds of paths, fastest first: one for each usual pattern of inputs, all t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-from bireme.core import code_cache
 from bireme.core.aval import FLOAT, INT
-from bireme.core.errors import second_name
+from bireme.core.errors import BiremeError, cut_internal_frames
+from bireme.core.signatures import LazySignature, own_signature
 from bireme.core.trace import Value, state
+from bireme.core.value import promises
+from bireme.host import code_cache
 
 
-def generate(
-    op: Any,
-    params: list[str],
-    defaults: dict[str, Any],
-    invoke: Callable[..., Any],
-    tensor_types: set[type],
-) -> Callable[..., Any]:
-    """Make the function; `invoke(op, inputs, attrs)` is its general path."""
-    from bireme.core.autograd import Node, attach_values, prune, wired
-    from bireme.core.tensor import Tensor
-
+def source_of(op: Any, params: list[str], defaults: dict[str, Any]) -> str:
+    """The source of the function."""
     names = [n.lstrip("*") for n in op.inputs]
     attrs = list(op.attr_names)
     has_list = any(n.startswith("*") for n in op.inputs)
-    also = op.also  # second names: {"input": "x"}
-    spare = set(also.values())  # may be given under another name, so not required under this one
-    listed = [f"{p}=_d_{p}" if p in defaults else f"{p}=None" if p in spare else p for p in params]
-    listed += ["name=None", *(["*"] if also else ()), *(f"{other}=None" for other in also)]
-    lines = [f"def function({', '.join(listed)}):"]
-    for other, mine in also.items():
-        lines.append(
-            f"    if {other} is not None: {mine} = _second({op.shown!r}, {mine!r}, {mine}, "
-            f"{other!r}, {other})"
-        )
+    listed = [f"{p}=_d_{p}" if p in defaults else p for p in params]
+    lines = [f"def function({', '.join((*listed, 'name=None'))}):"]
     if names and not has_list:
         for pattern in _patterns(op, names):
             lines += _direct_path(op, names, attrs, pattern)
@@ -49,18 +36,58 @@ def generate(
         (f"tuple({n})" if m.startswith("*") else n) + ", "
         for n, m in zip(names, op.inputs, strict=True)
     )
-    lines.append(f"    return _invoke(_op, ({packed}), ({''.join(a + ', ' for a in attrs)}))")
+    lines += [
+        "    try:",
+        f"        return _invoke(_op, ({packed}), ({''.join(a + ', ' for a in attrs)}))",
+        "    except _Error as e:",
+        "        _cut(e)",
+        "        raise",
+    ]
+    return "\n".join(lines)
+
+
+class _Source:
+    """The source of a generated function for tracebacks and debuggers, made when one of them asks:
+    `linecache` takes it from the `__loader__` among the function's globals."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, *arguments: Any):
+        self._arguments = arguments
+
+    def get_source(self, module: str) -> str:
+        return source_of(*self._arguments)
+
+
+def generate(
+    op: Any,
+    params: list[str],
+    defaults: dict[str, Any],
+    invoke: Callable[..., Any],
+    tensor_types: set[type],
+) -> FunctionType:
+    """Make the function; `invoke(op, inputs, attrs)` is its general path."""
+    from bireme.core.autograd import GradNode, attach_values, prune, wired
+    from bireme.core.tensor import Tensor
+
     scope: dict[str, Any] = {
         "_invoke": invoke, "_op": op, "_state": state, "_tensors": tensor_types,
-        "_tables": op.tables, "_Value": Value, "_Node": Node, "_Tensor": Tensor,
+        "_tables": op.tables, "_Value": Value, "_promises": promises,
+        "_Node": GradNode, "_Tensor": Tensor,
         "_prune": prune, "_wired": wired, "_attach": attach_values, "_FLOAT": FLOAT, "_INT": INT,
-        "_second": second_name,
+        "_Error": BiremeError, "_cut": cut_internal_frames,
+        "__name__": op.body.__module__, "__loader__": _Source(op, params, defaults),
         **{f"_d_{k}": v for k, v in defaults.items()},
     }  # fmt: skip
     # Ops of one signature share their code; only the globals differ.
-    exec(code_cache.compiled("\n".join(lines)), scope)
+    exec(code_cache.compiled(source_of(op, params, defaults)), scope)
     function = scope["function"]
     function.__name__ = function.__qualname__ = op.name
+    function.__module__, function.__doc__ = op.body.__module__, op.doc
+    # The definition is what `inspect.getsource` shows; the signature is without its `xp`.
+    function.__wrapped__ = op.body
+    function.__signature__ = LazySignature.of(functools.partial(own_signature, function))
+    function.op = op
     return function
 
 
@@ -84,7 +111,7 @@ def _direct_path(op: Any, names: list[str], attrs: list[str], pattern: str) -> l
     """Inputs of exactly these kinds, and the Call is known: the steady state of training."""
     kinds = dict(zip(names, pattern, strict=True))
     tensors = [n for n in names if kinds[n] == "t"]
-    slots = ", ".join(f"v_{n}.slot" for n in tensors)
+    slots = ", ".join(f"s_{n}" for n in tensors)
     numbers = [
         f"            _trace.{where} += ({''.join(f'{n}, ' for n in names if kinds[n] == kind)})"
         for kind, where in (("f", "floats"), ("i", "ints"))
@@ -101,7 +128,8 @@ def _direct_path(op: Any, names: list[str], attrs: list[str], pattern: str) -> l
         "        except (KeyError, TypeError):",
         "            _call = None",
         f"        if _call is not None{'' if several else ' and _call.single'}:",
-        *[f"            if v_{n}.trace is not _trace: _trace.leaf(v_{n})" for n in tensors],
+        "            _leaves = _trace.leaves",
+        *[_SLOT.format(n=n) for n in tensors],
         "            _values = _trace.values",
         "            _slot = len(_values)",
         *(_SEVERAL_VALUES if several else _ONE_VALUE),
@@ -109,7 +137,7 @@ def _direct_path(op: Any, names: list[str], attrs: list[str], pattern: str) -> l
         f"            _trace.code += (_call.id, {slots})",
         *numbers,
         "            _values += _new",
-        "            if _slot >= _trace.limit: _trace.full()",
+        "            if _slot >= _trace.limit: _trace.flush()",
     ]
     if op.differentiable:
         any_node = " or ".join(f"{n}._node is not None" for n in tensors)
@@ -128,12 +156,24 @@ def _direct_path(op: Any, names: list[str], attrs: list[str], pattern: str) -> l
     return [*lines, "            return _Tensor(v_out, None)"]
 
 
+# Where an input is: a result of this trace, or one of its leaves. Values are shared by threads, so
+# a slot is read once, by the trace that it belongs to.
+_SLOT = (
+    "            s_{n} = v_{n}.slot if v_{n}.trace is _trace "
+    "else _leaves.get(v_{n}) or _trace.leaf(v_{n}, {n})"
+)
+
 _ONE_VALUE = [
-    "            v_out = _Value(_call.out, _trace, _slot)",
+    # promise(), without the call
+    "            v_out = _Value()",
+    "            v_out.aval = _call.out",
+    "            v_out.trace = _trace",
+    "            v_out.slot = _slot",
+    "            v_out.buf = None",
     "            _new = (v_out,)",
 ]
 _SEVERAL_VALUES = [
-    "            _new = [_Value(a, _trace, i) for i, a in enumerate(_call.outs, _slot)]",
+    "            _new = _promises(_call.outs, _trace, _slot)",
     "            v_out = _new[0]",
 ]
 _WIRED = [
@@ -195,6 +235,7 @@ def _mixed_path(op: Any, names: list[str], attrs: list[str]) -> list[str]:
         "            break",
         "        if _call is None:",
         "            break",
-        f"        return _attach(_call, _trace, ({', '.join(values)},), ({', '.join(edges)},))",
+        f"        return _attach(_call, _trace, ({', '.join(values)},), ({', '.join(edges)},), "
+        f"({', '.join(names)},))",
     ]
     return lines

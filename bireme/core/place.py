@@ -1,4 +1,4 @@
-"""Where a tensor lives: CPU, CUDA, or a plug-in chip's device."""
+"""Where a tensor lives: CPU, CUDA, or a plug-in chip's device; and which backend serves it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 import weakref
 from typing import Any
 
-from bireme.core import jax_door
+from bireme import backends
+from bireme.backends import Backend
 from bireme.core.errors import InvalidArgument
+from bireme.host import jax_door, plugins
 
 
 class Place:
-    """A device. `kind` is JAX's platform name."""
+    """A device. `kind` is the name of a JAX platform, or of the backend that serves it."""
 
     kind = "cpu"
 
@@ -50,17 +52,32 @@ class Place:
     def __repr__(self) -> str:
         return "Place(cpu)" if self.kind == "cpu" else f"Place({self.kind}:{self.index})"
 
-    def device(self) -> Any:
-        """The JAX device of this place."""
-        try:
-            devices = jax_door.jax().local_devices(backend=self.kind)
-        except RuntimeError:
-            devices = []
-        if self.index >= len(devices):
+    def backend(self) -> Backend:
+        """What compiles programs for this device: XLA, or an installed backend of its kind."""
+        return backends.serving(self.kind)
+
+    def check(self) -> None:
+        """Raise InvalidArgument if there is no such device."""
+        count = self.backend().device_count(self.kind)
+        if self.index >= count:
             raise InvalidArgument(
-                f"there is no device {self!r}: {len(devices)} {self.kind} device(s) found"
+                f"there is no device {self!r}: {count} {self.kind} device(s) found"
             )
-        return devices[self.index]
+
+    def put(self, array: Any) -> Any:
+        """A host array, or a buffer that lies elsewhere, as a buffer on this device."""
+        return self.backend().put(array, self)
+
+    def device(self) -> Any:
+        """The JAX device of this place, which XLA must serve."""
+        backend = self.backend()
+        if backend.name != "xla":
+            raise InvalidArgument(
+                f"{self!r} is served by the backend {backend.name!r}, and this needs a device of "
+                "JAX: a CPU, a GPU or the chip of a PJRT plug-in"
+            )
+        self.check()
+        return jax_door.jax().local_devices(backend=self.kind)[self.index]
 
 
 class CPUPlace(Place):
@@ -81,7 +98,7 @@ class CUDAPinnedPlace(CPUPlace):
 
 
 class CustomPlace(Place):
-    """A device of a PJRT plug-in, by the plug-in's platform name."""
+    """A chip, by the name of the backend that serves it or of its PJRT plug-in's platform."""
 
     def __init__(self, kind: str, index: int = 0):
         super().__init__(index)
@@ -110,14 +127,12 @@ def _accelerator_possible() -> bool:
         return True
     if importlib.util.find_spec("jax_plugins") is not None:
         return True
-    from importlib.metadata import entry_points  # slow to import
-
-    return bool(entry_points(group="jax_plugins"))
+    return bool(plugins.entry_points("jax_plugins"))
 
 
 def set_default_place(place: Place) -> None:
     global _default
-    place.device()
+    place.check()
     _default = place
 
 
@@ -161,6 +176,9 @@ def place_of(buf: Any) -> Place:
         return default_place()
     devices = getattr(buf, "devices", None)
     if devices is None:
+        own = getattr(buf, "place", None)  # of a plug-in's buffer
+        if isinstance(own, Place):
+            return own
         return CPUPlace() if is_kept_on_host(buf) else default_place()
     device = next(iter(devices()))
     if device.platform == "cpu":

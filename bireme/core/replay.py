@@ -1,12 +1,12 @@
-"""Backward passes that come back are replayed, not walked again.
+"""Repeated backward passes are replayed, not walked again.
 
-What `loss.backward()` records depends on the tape alone: which ops ran, how their nodes hang
-together, and the slots of what they saved. A training loop makes the same tape in every step.
-So the first walk's entries are kept under a key that spells the tape out, and a tape with the
-same key gets them appended whole: per-node work is a few list comprehensions.
+The entries of `loss.backward()` depend on the tape alone: its ops, the edges between its nodes, and
+the slots of the saved values. A training loop makes the same tape in every step. So the entries of
+the first walk are kept under a key that describes the tape, and are appended whole for a tape with
+the same key: per-node work is a few list comprehensions.
 
-Whatever is out of the ordinary (hooks, in-place writes, gradients that are there already, nodes
-from before a flush, PyLayers) has no key and is walked.
+Unusual tapes (hooks, in-place writes, gradients to accumulate into, nodes from before a flush,
+PyLayers) have no key and are walked.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from bireme.core import autograd, fading
-from bireme.core.autograd import LeafNode, Node, Output, run_backward
+from bireme.core import autograd, eviction, ownership, rollback
+from bireme.core.autograd import GradNode, LeafNode, Output, run_backward
+from bireme.core.cache import BoundedCache
 from bireme.core.trace import Trace, Value, state
+from bireme.core.value import promise
 
-_LIMIT = 256  # tapes remembered; beyond, the one remembered first is dropped
-_memory: dict[Any, Recording] = {}
-fading.also(_memory.clear)  # it mentions Calls by their ids
+_memory: BoundedCache[Any, Recording] = BoundedCache(256)
+eviction.on_eviction(_memory.clear)  # it mentions Calls by their ids
 
 
 class Recording(NamedTuple):
-    """What one backward pass appended to its trace."""
+    """The entries that one backward pass appended to its trace."""
 
     code: tuple[int, ...]
     # Numbers that nodes have saved (seeds, scales): their places in the order of saving.
@@ -37,12 +38,13 @@ class Recording(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """A trace's nodes as a key, and what the key says nothing of: which leaves and which
+    """A trace's nodes as a key, and the parts that are not in the key: the leaves and the
     numbers."""
 
     key: Any
     nodes: list[Any]
     leaves: list[Any]
+    refs: list[Any]  # weak references to the leaves
     saved: list[Any]
 
 
@@ -69,14 +71,18 @@ def _tape(trace: Trace, root: Any) -> Tape | None:
     which = 0
     if top.__class__ is Output:
         top, which = top.node, top.index
-    if trace.__class__ is not Trace or top.__class__ is not Node or not nodes:
+    if trace.__class__ is not Trace or top.__class__ is not GradNode or not nodes:
         return None
     try:
         place = -1 if nodes[-1] is top else nodes.index(top)
         saved = [v for n in nodes for v in n.saved]  # type: ignore[union-attr]
     except (TypeError, ValueError):  # a node that was consumed; a root from before a flush
         return None
-    slots = [v.slot if v.__class__ is Value and v.trace is trace else v.__class__ for v in saved]
+    known = trace.leaves.get
+    slots = [
+        v.__class__ if v.__class__ is not Value else v.slot if v.trace is trace else known(v)
+        for v in saved
+    ]
     calls = [n.call.id if n.hooks is None and n.own is None else None for n in nodes]
     # Numbers by first appearance: two tapes agree when everything hangs together in the same
     # way. All of this runs at the speed of dict and map, not of bytecode.
@@ -85,20 +91,17 @@ def _tape(trace: Trace, root: Any) -> Tape | None:
     kinds = list(map(type, numbers))
     makers = list(map(numbers.get, nodes))
     if (
-        Value in slots  # it belongs to another trace
+        None in slots  # a value that this trace does not know
         or not _KEPT.issuperset(map(type, saved))
         or None in calls
         or not _PLAIN.issuperset(kinds)
-        or len(nodes) - makers.count(None) != kinds.count(Node)  # one from before a flush
+        or len(nodes) - makers.count(None) != kinds.count(GradNode)  # one from before a flush
     ):
         return None
     outputs = _output_places(nodes, numbers) if Output in kinds else ()
     # A leaf with hooks, or with a gradient that this one would be added to, is walked to.
-    leaves = [
-        e.tensor() if e.hooks is None and e.after is None else None
-        for e in numbers
-        if e.__class__ is LeafNode
-    ]
+    ends = [e for e in numbers if e.__class__ is LeafNode]
+    leaves = [e.tensor() if e.hooks is None and e.after is None else None for e in ends]
     if outputs is None or False in [t is not None and t._grad is None for t in leaves]:
         return None
     key = (
@@ -106,7 +109,7 @@ def _tape(trace: Trace, root: Any) -> Tape | None:
         tuple(calls), tuple(slots), tuple(map(numbers.__getitem__, flat)), tuple(kinds),
         tuple(makers), outputs,
     )  # fmt: skip
-    return Tape(key, nodes, leaves, saved)
+    return Tape(key, nodes, leaves, [e.tensor for e in ends], saved)
 
 
 def _output_places(nodes: list[Any], numbers: dict[Any, int]) -> tuple[Any, ...] | None:
@@ -118,25 +121,24 @@ def _output_places(nodes: list[Any], numbers: dict[Any, int]) -> tuple[Any, ...]
         return None
 
 
-_PLAIN = {Node, LeafNode, Output, None.__class__}
-_KEPT = {Value, float, int, None.__class__}  # not, above all, what was overwritten in place
+_PLAIN = {GradNode, LeafNode, Output, None.__class__}
+_KEPT = {Value, float, int, None.__class__}  # not Overwritten: such a value raises
 
 
 def _replayed(trace: Trace, tape: Tape) -> bool:
-    """Append what an equal tape's backward recorded; False if none was walked yet."""
+    """Append the entries of an equal tape's backward pass; False if there is none."""
     found = _memory.get(tape.key)
     if found is None:
         return False
     start = len(trace.values)
     if start + found.n_values >= trace.limit:
         return False
-    # A result that nobody can ask for needs no Value: any object that only the trace holds will
-    # do, and integers this large are objects of their own.
-    made: list[Any] = list(range(_NOBODY, _NOBODY + found.n_values))
+    # A result that nobody can ask for needs no Value: any object that only the trace holds will do.
+    made = ownership.placeholders(found.n_values)
     grads = []
     tensor = autograd._Tensor
     for _, offset, aval in found.grads:
-        value = made[offset] = Value(aval, trace, start + offset)
+        value = made[offset] = promise(aval, trace, start + offset)
         grads.append(tensor(value, None))
     saved = tape.saved
     floats = [saved[i] for i in found.floats]
@@ -146,6 +148,7 @@ def _replayed(trace: Trace, tape: Tape) -> bool:
     trace.floats += floats
     trace.ints += ints
     trace.values += made
+    trace.undo += (rollback.Gradients(tape.refs),)
     for (which, _, _), grad in zip(found.grads, grads, strict=True):
         tape.leaves[which]._grad = grad
     nodes = tape.nodes
@@ -157,9 +160,6 @@ def _replayed(trace: Trace, tape: Tape) -> bool:
     return True
 
 
-_NOBODY = 1 << 40
-
-
 def _sizes(trace: Trace) -> tuple[int, ...]:
     return (
         len(trace.code), len(trace.floats), len(trace.ints), len(trace.values), len(trace.leaves)
@@ -167,7 +167,7 @@ def _sizes(trace: Trace) -> tuple[int, ...]:
 
 
 def _remember(trace: Trace, tape: Tape, start: tuple[int, ...], applied: list[Any]) -> None:
-    """Keep what a walk has recorded since `start`."""
+    """Keep the entries that a walk has recorded since `start`."""
     code, floats, ints, values, leaves = start
     numbers = _saved_numbers(tape, applied)
     if len(trace.leaves) != leaves or numbers is None:
@@ -185,15 +185,14 @@ def _remember(trace: Trace, tape: Tape, start: tuple[int, ...], applied: list[An
         grads.append((i, value.slot - values, value.aval))
     if len({offset for _, offset, _ in grads}) != len(grads):
         return  # leaves that share one gradient
-    while len(_memory) >= _LIMIT:
-        _memory.pop(next(iter(_memory)), None)
-    _memory[tape.key] = Recording(
+    recording = Recording(
         tuple(trace.code[code:]),
         *numbers,
         len(trace.values) - values,
         tuple(grads),
         tuple([i for i, n in enumerate(tape.nodes) if n.saved is None]),
     )
+    _memory.add(tape.key, recording)
 
 
 def _saved_numbers(

@@ -1,7 +1,7 @@
 """Buffers that are spread over several devices, as the executor sees them.
 
-Only used once something was sharded (`config.sharded`). All inputs of one program must lie on
-the same devices, so what lies on one device only is copied to all of them first.
+Used only after a tensor was sharded (`config.sharded`). All inputs of one program must be on the
+same devices, so buffers on a single device are first copied to all of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core.trace import Trace, Value, state
+from bireme.host import jax_door
 
 # (mesh, placements) of a tensor; set by bireme.distributed, without which nothing is spread.
 layout_of: Callable[[Any], Any] | None = None
@@ -49,8 +49,8 @@ def align(leaves: list[Value]) -> None:
 
 
 def put(buf: Any, sharding: Any) -> Any:
-    """A buffer laid out over devices. Those of other processes get their part there: what all
-    have is taken to be equal, which JAX would ask them about with an exchange of its own."""
+    """A buffer laid out over devices. Other processes hold their parts: contents that all have are
+    taken to be equal, which JAX would verify with an exchange of its own."""
     jax = jax_door.jax()
     if sharding.is_fully_addressable or is_spread(buf):
         return jax.device_put(buf, sharding)

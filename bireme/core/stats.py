@@ -1,20 +1,22 @@
-"""What the engine did and why: compile counts, reasons, and a warning when it keeps happening."""
+"""Compile statistics: counts, the reason of each compilation, and a warning for repeated ones."""
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from bireme.core.cache import BoundedCache
 from bireme.core.graph import Graph
 
 # One line compiling this many different programs gets a warning, once.
 RECOMPILE_WARNING_AFTER = 12
-# What is remembered: compilations, lines, and programs of a line to compare a new one with.
+# Bounds of the history: compilations, lines, and programs of a line to compare a new one with.
 _MAX_EVENTS, _MAX_LINES, _MAX_EARLIER = 4096, 1024, 16
 
 
@@ -45,16 +47,26 @@ class _Line:
 class _Statistics:
     events: deque[CompileEvent] = field(default_factory=lambda: deque(maxlen=_MAX_EVENTS))
     finished: int = 0
-    by_line: OrderedDict[str, _Line] = field(default_factory=OrderedDict)
+    by_line: BoundedCache[str, _Line] = field(default_factory=lambda: BoundedCache(_MAX_LINES))
     started: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def line(self, name: str) -> _Line:
-        """What is known of a line; the one that was quiet for longest is forgotten."""
-        found = self.by_line.setdefault(name, _Line())
-        self.by_line.move_to_end(name)
-        if len(self.by_line) > _MAX_LINES:
-            self.by_line.popitem(last=False)
-        return found
+    def begin(self, name: str, graph: Graph) -> tuple[str, int]:
+        """Count a compilation for a line: why it is needed, and how many the line has now."""
+        with self.lock:
+            known = self.by_line.get(name)
+            if known is None:
+                known = self.by_line.add(name, _Line())
+            reason = explain(graph, known.latest)
+            known.latest.append(graph)
+            known.count += 1
+            self.started += 1
+            return reason, known.count
+
+    def end(self, event: CompileEvent) -> None:
+        with self.lock:
+            self.events.append(event)
+            self.finished += 1
 
 
 statistics = _Statistics()
@@ -67,14 +79,11 @@ class CompileJob:
         self.graph = graph
         self.line = line
         self.kernels: Counter[tuple[str, str]] = Counter()
-        known = statistics.line(line)
-        self.reason = explain(graph, known.latest)
-        known.latest.append(graph)
-        known.count += 1
-        statistics.started += 1
-        if known.count == RECOMPILE_WARNING_AFTER:
+        self.seconds = 0.0
+        self.reason, count = statistics.begin(line, graph)
+        if count == RECOMPILE_WARNING_AFTER:
             warnings.warn(
-                f"{line} has now compiled {known.count} different programs; the last one "
+                f"{line} has now compiled {count} different programs; the last one "
                 f"because {self.reason}. Keep shapes and structure the same from step to step "
                 "(pad or bucket inputs), or see bireme.profiler.compile_events()",
                 RecompileWarning,
@@ -85,11 +94,9 @@ class CompileJob:
         self.start = time.perf_counter()
 
     def __exit__(self, *exc: Any) -> None:
-        seconds = time.perf_counter() - self.start
-        statistics.events.append(
-            CompileEvent(self.line, len(self.graph.nodes), seconds, self.reason, self.kernels)
-        )
-        statistics.finished += 1
+        self.seconds = time.perf_counter() - self.start
+        ops = len(self.graph.nodes)
+        statistics.end(CompileEvent(self.line, ops, self.seconds, self.reason, self.kernels))
 
 
 def explain(graph: Graph, earlier: Sequence[Graph]) -> str:
@@ -99,7 +106,7 @@ def explain(graph: Graph, earlier: Sequence[Graph]) -> str:
     near = max(earlier, key=lambda g: _common_prefix(g, graph))
     n = _common_prefix(near, graph)
     if n == len(graph.nodes) == len(near.nodes):
-        return "other results are kept alive (or other inputs dropped) than before"
+        return "other results are still referenced (or other inputs no longer) than before"
     if n >= len(graph.nodes) or n >= len(near.nodes):
         return f"{len(graph.nodes)} operations were recorded instead of {len(near.nodes)}"
     before, now = near.nodes[n].call, graph.nodes[n].call
@@ -114,7 +121,7 @@ def explain(graph: Graph, earlier: Sequence[Graph]) -> str:
                 f"attribute '{name}' of {now.op.name} is {is_!r} instead of "
                 f"{before.attrs.get(name)!r}, at {now.source}"
             )
-    return f"operation {n} ({now.op.name}) takes other operands, at {now.source}"
+    return f"operation {n} ({now.op.name}) reads other values than before, at {now.source}"
 
 
 def _common_prefix(a: Graph, b: Graph) -> int:
@@ -142,13 +149,15 @@ def compile_count() -> int:
 
 def compile_events() -> list[CompileEvent]:
     """The finished compilations with their reasons, the latest 4096 of them."""
-    return list(statistics.events)
+    with statistics.lock:
+        return list(statistics.events)
 
 
 def events_since(count: int) -> list[CompileEvent]:
     """Those that finished after `count` had (see `statistics.finished`)."""
-    new = statistics.finished - count
-    return list(statistics.events)[-new:] if new else []
+    with statistics.lock:
+        new = statistics.finished - count
+        return list(statistics.events)[-new:] if new else []
 
 
 @contextmanager

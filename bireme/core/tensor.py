@@ -1,7 +1,7 @@
-"""Tensor: what users hold. A thin handle on a Value, plus its place in the autograd graph.
+"""Tensor: a user's handle on a Value, and on its node in the autograd graph.
 
-Operators and most methods are attached from the op modules (`bireme.ops`); this file has what
-belongs to the handle itself: reading, gradients, naming, conversion.
+Operators and most methods are attached from the op modules (`bireme.ops`). This file has the
+handle's own part: reading, gradients, naming, conversion.
 """
 
 # pyright: reportArgumentType=false, reportReturnType=false
@@ -10,20 +10,30 @@ belongs to the handle itself: reading, gradients, naming, conversion.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bireme.core import autograd, config, place, replay, sharding, states
+from bireme.core import autograd, place, recorder_hooks, replay, rollback, sharding
 from bireme.core import dtype as dt
 from bireme.core.aval import aval_of
 from bireme.core.dims import is_dim_expression
-from bireme.core.dtype import DType
-from bireme.core.errors import AutogradError, IndexOutOfRange, InvalidArgument, TypeMismatch
+from bireme.core.dtype import DType, bool_
+from bireme.core.errors import (
+    AutogradError,
+    BiremeError,
+    IndexOutOfRange,
+    InvalidArgument,
+    TypeMismatch,
+    cut_internal_frames,
+)
 from bireme.core.op import TENSOR_TYPES
-from bireme.core.trace import Value, materialize, state
+from bireme.core.trace import Overwritten, Value, materialize, state
+from bireme.core.value import overwrite, value_of
 from bireme.core.var_type import VarType
+from bireme.host import config
 
 _names = itertools.count()
 
@@ -64,6 +74,15 @@ class Size(list):
         return int(np.prod(self)) if self else 1
 
 
+class NumberOfElements(int):
+    """`x.size`: a number, and as in Paddle also `x.size()`, the shape, and `x.size(0)`."""
+
+    shape: tuple[int, ...]
+
+    def __call__(self, dim: int | None = None) -> Any:
+        return Size(self.shape) if dim is None else Size(self.shape)[dim]
+
+
 class Tensor:
     """A multi-dimensional array that records what is done to it.
 
@@ -73,11 +92,12 @@ class Tensor:
 
     # Class-level defaults keep construction at two assignments.
     _grad: Tensor | None = None
-    _grad_is_zero: bool = False  # cleared to zeros that nobody has read yet
-    _asks_in_vain: bool = False  # integers with stop_gradient=False: no gradient reaches them
+    _grad_is_zero: bool = False  # cleared to zeros that have not been read yet
+    _asks_in_vain: bool = False  # bools with stop_gradient=False: no gradient reaches them
     _view: Any = None
     _views: Any = None
     _keeps: Any = None
+    _alias_of: Any = None  # see `alias`
     _version: int = 0
     _name: str | None = None
     persistable: bool = False
@@ -85,13 +105,30 @@ class Tensor:
     _retains_grad: bool = False
     __array_priority__ = 100
 
-    def __init__(self, value: Any = None, node: Any = None):
-        if value.__class__ is Value or value.__class__ is autograd.Overwritten:
+    def __init__(
+        self,
+        value: Any = None,
+        node: Any = None,
+        persistable: bool = False,
+        zero_copy: bool = False,
+        name: str | None = None,
+        stop_gradient: bool = True,
+        place: Any = None,
+        dtype: Any = None,
+    ):
+        if value.__class__ is Value or value.__class__ is Overwritten:
             self._value: Value = value
             self._node: Any = node
-        else:  # the user's constructor: paddle.Tensor(data)
-            made = _from_data(value)
-            self._value, self._node = made._value, None
+            return
+        # Paddle's constructor, whose second argument is the place: paddle.Tensor(data, place)
+        made = _from_data(value, node if place is None else place, zero_copy, dtype)
+        self._value, self._node = made._value, None
+        if persistable:
+            self.persistable = True
+        if name:
+            self._name = name
+        if not stop_gradient:
+            self.stop_gradient = False
 
     # --- what it is -----------------------------------------------------------------------
 
@@ -113,8 +150,14 @@ class Tensor:
     ndimension = dim
 
     @property
-    def size(self) -> int:
-        return self._value.aval.size
+    def size(self) -> NumberOfElements:
+        """The number of elements; called, the shape."""
+        aval = self._value.aval
+        if is_dim_expression(aval.size):
+            return aval.size
+        size = NumberOfElements(aval.size)
+        size.shape = aval.shape
+        return size
 
     @property
     def itemsize(self) -> int:
@@ -133,7 +176,7 @@ class Tensor:
     @property
     def block(self) -> Any:
         """The block of the static program that this is a variable of; None elsewhere."""
-        return states.block(self._value.trace)
+        return recorder_hooks.block(self._value.trace)
 
     @property
     def offset(self) -> int:
@@ -160,12 +203,15 @@ class Tensor:
     @property
     def name(self) -> str:
         if self._name is None:
-            self._name = f"generated_tensor_{next(_names)}"
+            self.name = f"generated_tensor_{next(_names)}"
         return self._name
 
     @name.setter
     def name(self, value: str) -> None:
         self._name = value
+        maker = self._value.trace
+        if maker is not None:
+            maker.named(self)
 
     def __len__(self) -> int:
         if self.ndim == 0:
@@ -188,9 +234,12 @@ class Tensor:
         """The buffer behind this tensor, computed if need be; a NumPy or a JAX array."""
         value = self._value
         if value.buf is None:
-            materialize(value)
-        else:
-            state.trace.read(self)
+            try:
+                materialize(value)
+            except BiremeError as e:
+                cut_internal_frames(e)
+                raise
+        state.trace.read(self)
         return value.buf
 
     def numpy(self, *args: Any) -> np.ndarray:
@@ -203,6 +252,11 @@ class Tensor:
 
     def item(self, *index: int) -> Any:
         """The single element as a Python number."""
+        if not index and self._has_many():
+            raise InvalidArgument(
+                f"[item] only a tensor with one element can become a number. Received: shape "
+                f"{self.shape}; give the position, as in x.item(0), or use x.tolist()"
+            )
         array = np.asarray(sharding.whole(self._array()))
         if index:
             try:
@@ -212,24 +266,23 @@ class Tensor:
                     f"[item] {e}. Received: x.item({', '.join(map(repr, index))}) of a tensor of "
                     f"shape {self.shape}"
                 ) from None
-        if array.size != 1:
-            raise InvalidArgument(
-                f"[item] only a tensor with one element can become a number. Received: shape "
-                f"{self.shape}; give the position, as in x.item(0), or use x.tolist()"
-            )
         return array.item()
+
+    def _has_many(self) -> bool:
+        """Whether this is known not to have one element."""
+        t = self._value.aval
+        return t.is_static and t.size != 1
 
     def tolist(self) -> Any:
         return np.asarray(self._array()).tolist()
 
     def _scalar(self, what: str) -> Any:
-        array = np.asarray(self._array())
-        if array.size != 1:
+        if self._has_many():
             raise InvalidArgument(
                 f"only a tensor with one element can become a Python {what}. Received: shape "
                 f"{self.shape}; reduce it first, for example with .any(), .all() or .sum()"
             )
-        return array.reshape(()).item()
+        return np.asarray(self._array()).reshape(()).item()
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -252,7 +305,7 @@ class Tensor:
         return value
 
     def __format__(self, spec: str) -> str:
-        described = states.description(self._value.trace, self)
+        described = recorder_hooks.description(self._value.trace, self)
         if described is None and self.size == 1 and (spec or self.ndim == 0):
             return format(self.item(), spec)
         return format(described or str(self), spec)
@@ -280,11 +333,11 @@ class Tensor:
             {
                 k: copy.deepcopy(v, memo)
                 for k, v in self.__dict__.items()
-                if k not in ("_value", "_node", "_view", "_views", "_name")
+                if k not in ("_value", "_node", "_view", "_views", "_alias_of", "_name")
             }
         )
         buf = self._array()
-        made._value = Value(self._value.aval, None, 0, buf)
+        made._value = value_of(self._value.aval, buf)
         made._node = None
         made.stop_gradient = self.stop_gradient
         return made
@@ -292,7 +345,7 @@ class Tensor:
     def __repr__(self) -> str:
         from bireme.core.printing import format_tensor
 
-        return states.description(self._value.trace, self) or format_tensor(self)
+        return recorder_hooks.description(self._value.trace, self) or format_tensor(self)
 
     __str__ = __repr__
 
@@ -304,7 +357,7 @@ class Tensor:
 
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
-        if not self.dtype.differentiable:
+        if self.dtype is bool_:
             self._asks_in_vain = not stop
         elif stop:
             self._node = None
@@ -356,10 +409,18 @@ class Tensor:
             from bireme.core.drawing import write_graph
 
             write_graph([self], dump_backward_graph_path)
-        if grad_tensor is None and not retain_graph:
-            replay.backward(self)
-        else:
-            autograd.run_backward([self], [grad_tensor], retain_graph, False)
+        trace = state.trace
+        try:
+            if grad_tensor is None and not retain_graph:
+                replay.backward(self)
+            else:
+                autograd.run_backward([self], [grad_tensor], retain_graph, False)
+        except BaseException as e:
+            if state.trace is trace:  # otherwise something was read, and what came before stands
+                rollback.abandon_step(trace)
+            if isinstance(e, BiremeError):
+                cut_internal_frames(e)
+            raise
 
     def clear_gradient(self, set_to_zero: bool = True) -> None:
         # Zeros are made when someone reads them; a training step never does.
@@ -386,8 +447,6 @@ class Tensor:
         """Keep the gradient of this non-leaf tensor in `.grad` after backward."""
         if self.is_leaf or self._retains_grad:
             return
-        import weakref
-
         self._retains_grad = True
         me = weakref.ref(self)
 
@@ -404,7 +463,7 @@ class Tensor:
         from bireme.core import trace
         from bireme.core.views import as_view
 
-        value = trace.state.trace.detached(self._value)
+        value = trace.state.trace.detached(self)
         return as_view(Tensor(value, None), self, _DETACH)
 
     def detach_(self) -> Tensor:
@@ -425,11 +484,11 @@ class Tensor:
             array = np.asarray(array).astype(self.dtype.numpy)
         elif not isinstance(value, Tensor):
             array = np.array(array)
-        if states.set_contents(self._value.trace, self, array):
+        if recorder_hooks.set_contents(self._value.trace, self, array):
             return
         if config.sharded:  # what lies on several devices stays so
             array = sharding.like(self, array)
-        made = Value(self._value.aval, None, 0, array)
+        made = value_of(self._value.aval, array)
         state.trace.made(made)
         self._put(made)
 
@@ -438,15 +497,16 @@ class Tensor:
         if self._view is None and not self._views:
             state.trace.wrote(self)
             old = self._value
-            if old.__class__ is Value:
-                old.__class__ = autograd.Overwritten
             self._value = value
+            overwrite(old)
+            if value.trace is None:
+                state.trace.assigned(self)
             return
         from bireme.core import views
 
-        mode = state.trace
-        tape, mode.tape = mode.tape, False
+        tape = state.trace.tape
         try:
+            state.trace.tape = False
             views.assign(self, Tensor(value, None), "set_value")
         finally:
             state.trace.tape = tape
@@ -483,12 +543,6 @@ class Tensor:
 
     def _is_initialized(self) -> bool:
         return True
-
-    def is_contiguous(self) -> bool:
-        return True
-
-    def contiguous(self) -> Tensor:
-        return self
 
 
 class Parameter(Tensor):
@@ -539,17 +593,36 @@ TENSOR_TYPES.update((Tensor, Parameter))
 autograd.bind(Tensor, TENSOR_TYPES)
 
 
+def alias(tensor: Tensor) -> Tensor:
+    """Another handle on the same contents, without history. A capture that meets it takes it for
+    `tensor`, which is there in later calls, too."""
+    made = Tensor(tensor._value, None)
+    made._alias_of = tensor._alias_of or weakref.ref(tensor)
+    return made
+
+
 def constant(array: Any) -> Tensor:
-    """A tensor around a buffer that nobody else will change."""
-    value = Value(aval_of(array), None, 0, array)
+    """A tensor around a buffer that no other code will change."""
+    value = value_of(aval_of(array), array)
     state.trace.made(value)
     return Tensor(value, None)
 
 
-def _from_data(data: Any) -> Tensor:
+def on_device(array: np.ndarray, place: place.Place) -> Tensor:
+    """A tensor on a device with the contents of a host array that nobody else will change."""
+    value = value_of(aval_of(array), place.put(array))
+    if array.dtype.kind in "iu":
+        value.host = array
+    state.trace.made(value)
+    return Tensor(value, None)
+
+
+def _from_data(data: Any, place: Any, zero_copy: bool, dtype: Any) -> Tensor:
     from bireme.ops.creation import to_tensor
 
-    return to_tensor([] if data is None else data)
+    if zero_copy and isinstance(data, np.ndarray) and place is None and dtype is None:
+        return constant(data)  # the array's own memory, which must not be changed any more
+    return to_tensor([] if data is None else data, dtype=dtype, place=place)
 
 
 def _zeros_like(x: Tensor) -> Tensor:
@@ -579,4 +652,4 @@ from bireme.core.views import Step  # noqa: E402 (views needs Tensor's module fo
 
 _DETACH = Step(_detach_make, _detach_write)
 
-__all__ = ["HookHandle", "Parameter", "Size", "Tensor", "constant"]
+__all__ = ["HookHandle", "Parameter", "Size", "Tensor", "alias", "constant"]

@@ -9,46 +9,39 @@ cache look-up.
 
 from __future__ import annotations
 
-import os
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
-from bireme.core import config
-from bireme.core.aval import Aval
+from bireme.core import rollback
+from bireme.core.value import Overwritten, Value, promise, promises
+from bireme.host import code_cache, config
 
 if TYPE_CHECKING:
     from bireme.core.op import Call
 
 
-class Value:
-    """One SSA value: a promise until its trace runs, a buffer after.
-
-    Tensors and gradient nodes point at Values, never the other way round, so the reference
-    count of a Value says whether anyone can still ask for it.
-    """
-
-    __slots__ = ("aval", "buf", "slot", "trace")
-
-    def __init__(self, aval: Aval, trace: Trace | None, slot: int, buf: Any = None):
-        self.aval = aval
-        self.trace = trace
-        self.slot = slot
-        self.buf = buf
+_UNUSED_KEYS = 256
 
 
 class Trace:
     """What one thread has recorded since its last flush."""
 
     __slots__ = (
-        "amp", "code", "floats", "ints", "leaves", "limit", "lock", "nodes", "outputs", "results",
-        "tape", "values",
+        "__weakref__", "amp", "closed", "code", "failed", "floats", "in_layer", "ints", "leaves",
+        "limit", "lock", "nodes", "outputs", "results", "steps", "tape", "undo", "values",
     )  # fmt: skip
+
+    # Whether what is recorded with open sizes is checked again once they are known.
+    checked_for_sizes = False
 
     def __init__(self, tape: bool = True, amp: Any = None):
         self.code: list[int] = []
         self.values: list[Value] = []
-        self.leaves: list[Value] = []
+        # The inputs with their slots, in order: the n-th has the slot ~n, which is -1 - n.
+        self.leaves: dict[Value, int] = {}
         # Python numbers are run-time inputs: a changing one never recompiles.
         self.floats: list[float] = []
         self.ints: list[int] = []
@@ -62,69 +55,97 @@ class Trace:
         # Results that came back but were not handed out yet, and the values they belong to.
         self.results: list[Any] = []
         self.outputs: list[int] = []
+        # How to take back what the recorded calls changed, should the run fail (rollback.py).
+        self.undo: list[Any] = []
+        self.steps: list[tuple[int, int]] = []  # where they began: (results, undo) so far
+        self.in_layer = False  # a layer is being called
+        self.closed = False  # nothing is recorded any more: it ran, or waits to run
+        self.failed = False  # it ran and failed, and what it had changed was taken back
+        _traces.add(ref(self, _traces.discard))
 
-    def leaf(self, value: Value) -> int:
-        """Make a materialised value an input of this trace; returns its slot."""
-        if value.buf is None:
-            if value.trace is None:
-                raise RuntimeError("a tensor without contents was used; this is a bug in Bireme")
-            materialize(value)
-        slot = -1 - len(self.leaves)
-        self.leaves += (value,)  # not append(): see `record` about Ctrl-C
-        value.slot = slot
-        value.trace = self
+    def leaf(self, value: Value, holder: Any = None) -> int:
+        """Make a value an input of this trace; returns its slot. `holder` is the tensor that holds
+        it, or a sequence (of an op's arguments) with the tensor in it."""
+        slot = self.leaves.get(value)
+        if slot is None:
+            if value.buf is None:
+                materialize(value)
+            slot = self.leaves[value] = ~len(self.leaves)
         return slot
 
-    def leaf_all(self, values: list[Value]) -> None:
-        """`leaf` for all that are not in this trace yet."""
-        new = list(dict.fromkeys([v for v in values if v.trace is not self]))
-        for value in [v for v in new if v.buf is None]:
-            materialize(value)
-        slot = -1 - len(self.leaves)
-        self.leaves += new
-        for value in new:
-            value.slot = slot
-            value.trace = self
-            slot -= 1
+    def slot_of(self, value: Value, holder: Any = None) -> int:
+        """The slot of a value, which becomes an input if this trace does not know it."""
+        return value.slot if value.trace is self else self.leaf(value, holder)
 
-    def full(self) -> None:
-        """The trace reached its limit: run it and go on with an empty one."""
-        flush()
+    def known_slot(self, value: Value) -> int | None:
+        """The slot of a value; None if this trace does not know it."""
+        return value.slot if value.trace is self else self.leaves.get(value)
+
+    def slots_of(self, values: Sequence[Value], holders: Any = None) -> list[int]:
+        """`slot_of` for each, where most are known."""
+        get, leaf = self.leaves.get, self.leaf
+        return [v.slot if v.trace is self else get(v) or leaf(v, holders) for v in values]
 
     # What a capture (capture.py) does in its own way:
 
-    def run_now(self) -> None:
-        """Run what was recorded; this thread goes on with an empty trace."""
+    def flush(self) -> None:
+        """Run the sealed step and what was recorded since; this thread, whose current trace this
+        is, goes on with an empty one."""
+        flush_sealed()
         if self.values:
             _run(fresh_trace())
 
-    def end_step(self) -> None:
-        """See `seal`."""
+    def seal(self) -> None:
+        """See the function `seal`."""
         if self.values:
             flush_sealed()
             state.sealed = fresh_trace()
 
-    def settle(self, value: Value) -> None:
+    def materialize(self, value: Value) -> None:
         """Compute a value of this trace, which is its thread's current one."""
-        flush()
+        self.flush()
 
-    def settle_elsewhere(self, value: Value) -> None:
+    def fold(self, value: Value) -> bool:
+        """Whether a value is known while this trace is recorded: it has contents, or it follows
+        from constants and the trace computes it."""
+        return value.buf is not None
+
+    def materialize_elsewhere(self, value: Value) -> None:
         """Compute a value of this trace for another thread."""
         _run_for_other_thread(self, value)
 
     def wrote(self, tensor: Any) -> None:
         """`tensor` is about to get new contents; its old ones are still in place."""
+        if self.values:  # a run that makes nothing cannot fail
+            self.undo.append(rollback.Contents(self, tensor))
 
-    def wrote_all(self, tensors: list[Any]) -> None:
-        """`wrote` for each."""
+    def wrote_all(self, tensors: list[Any], former: list[Value]) -> None:
+        """`wrote` for each, with its former contents, which this trace has computed with."""
+        if self.values:
+            self.undo.append(rollback.AllContents(tensors, former))
+
+    def assigned(self, tensor: Any) -> None:
+        """`tensor` has got data, which depends on nothing that was recorded."""
+        if self.values:
+            self.undo.append(rollback.Assigned(tensor))
+
+    def begin_step(self) -> None:
+        """A failure from here on leaves what was recorded before."""
+        at = len(self.undo)
+        if at and (not self.steps or self.steps[-1][1] != at):
+            self.steps.append((len(self.values), at))
 
     def next_key(self, generator: Any) -> tuple[int, int]:
         """(seed, offset) for a random op that is being recorded."""
-        return generator.draw()
+        key = generator.draw()
+        if not self.values and len(self.undo) >= _UNUSED_KEYS:
+            self.undo.clear()  # keys that nothing was recorded with
+        self.undo.append(rollback.Drawn(generator, key))
+        return key
 
-    def detached(self, value: Value) -> Value:
-        """`value` as the contents of a tensor that is cut off from its gradient."""
-        return value
+    def detached(self, tensor: Any) -> Value:
+        """The contents of `tensor`, cut off from its gradient."""
+        return tensor._value
 
     def made(self, value: Value) -> None:
         """`value` was made from data."""
@@ -132,8 +153,20 @@ class Trace:
     def read(self, tensor: Any) -> None:
         """Python looked at the contents of `tensor`."""
 
+    def named(self, tensor: Any) -> None:
+        """`tensor`, whose contents this trace makes, has got a name."""
+
     def own_rule(self, what: str) -> None:
         """A gradient that is not an op's (a PyLayer, a hook) was put on the tape."""
+
+
+# All that are alive, those of other threads and those that wait among them.
+_traces: set[ref[Trace]] = set()
+
+
+def every_trace() -> list[Trace]:
+    """The traces of all threads, which may go on recording meanwhile."""
+    return [t for r in list(_traces) if (t := r()) is not None]
 
 
 class _State(threading.local):
@@ -153,12 +186,21 @@ _run_for_other_thread: Callable[[Trace, Value], None]
 
 def set_runner(run: Callable[[Trace], None], foreign: Callable[[Trace, Value], None]) -> None:
     global _run, _run_for_other_thread
-    _run, _run_for_other_thread = run, foreign
+    _run, _run_for_other_thread = functools.partial(_run_first, run), foreign
 
 
-def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
-    """Append `call` on already flattened inputs: Values, Python numbers, or None."""
-    used = inputs
+def _run_first(run: Callable[[Trace], None], trace: Trace) -> None:
+    """The first run of this process, which has computed something from now on."""
+    global _run
+    _run = run
+    code_cache.save_at_exit()
+    run(trace)
+
+
+def record(call: Call, trace: Trace, inputs: tuple[Any, ...], holders: Any = None) -> list[Value]:
+    """Append `call` on already flattened inputs: Values, Python numbers, or None. The tensors that
+    hold the Values are among `holders`, as far as there are any."""
+    used: Sequence[Any] = inputs
     floats = ints = ()
     if len(call.tensors_at) != len(inputs):
         used = [inputs[i] for i in call.tensors_at]
@@ -166,16 +208,13 @@ def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
             floats = [inputs[i] for i in call.floats_at]
         if call.ints_at:
             ints = [inputs[i] for i in call.ints_at]
-    for value in used:
-        if value.trace is not trace:
-            trace.leaf(value)
-    code = (call.id, *[v.slot for v in used])
+    code = (call.id, *trace.slots_of(used, holders))
     values = trace.values
     slot = len(values)
     if call.single:
-        outs = [Value(call.out, trace, slot)]
+        outs = [promise(call.out, trace, slot)]
     else:
-        outs = [Value(a, trace, i) for i, a in enumerate(call.outs, slot)]
+        outs = promises(call.outs, trace, slot)
     # Ctrl-C is raised after calls and at the ends of loops. There are none here: an entry is
     # recorded whole or not at all.
     trace.code += code
@@ -183,28 +222,32 @@ def record(call: Call, trace: Trace, inputs: tuple[Any, ...]) -> list[Value]:
     trace.ints += ints
     values += outs
     if slot >= trace.limit:
-        trace.full()
+        trace.flush()
     return outs
 
 
-def record_many(call: Call, trace: Trace, values: list[Value], floats: list[float]) -> list[Value]:
+def record_many(
+    call: Call, trace: Trace, values: list[Value], floats: list[float], holders: Any
+) -> list[Value]:
     """`record` for a call on hundreds of tensors."""
-    trace.leaf_all(values)
-    code = [call.id, *[v.slot for v in values]]
+    code = [call.id, *trace.slots_of(values, holders)]
     slot = len(trace.values)
-    outs = [Value(a, trace, i) for i, a in enumerate(call.outs, slot)]
+    outs = promises(call.outs, trace, slot)
     trace.code += code
     trace.floats += floats
     trace.values += outs
     if slot >= trace.limit:
-        trace.full()
+        trace.flush()
     return outs
 
 
 def fresh_trace() -> Trace:
     """Replace this thread's trace by an empty one that keeps its modes; returns the old one."""
     old = state.trace
-    state.trace = type(old)(old.tape, old.amp)
+    made = type(old)(old.tape, old.amp)
+    made.in_layer = old.in_layer
+    state.trace = made
+    old.closed = True
     return old
 
 
@@ -215,7 +258,7 @@ def seal() -> None:
     the next step is sealed. The delay lets `clear_grad()` right after `step()` drop the
     gradients, so that they are never written to memory.
     """
-    state.trace.end_step()
+    state.trace.seal()
 
 
 def flush_sealed() -> None:
@@ -228,27 +271,36 @@ def flush_sealed() -> None:
 
 def flush() -> None:
     """Run everything this thread has recorded."""
-    flush_sealed()
-    state.trace.run_now()
+    state.trace.flush()
 
 
 def materialize(value: Value) -> None:
     """Make sure that `value` has a buffer."""
+    owner = value.trace  # before the buffer: another thread may be delivering it
     if value.buf is not None:
         return
-    owner = value.trace
     if owner is None:
         raise RuntimeError("a tensor without contents was read; this is a bug in Bireme")
     if owner is state.sealed:
         flush_sealed()
     elif owner is state.trace:
-        owner.settle(value)
+        owner.materialize(value)
     else:
-        owner.settle_elsewhere(value)
+        owner.materialize_elsewhere(value)
 
 
-def _after_fork_in_child() -> None:
-    config.forked = True
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
+__all__ = [
+    "Overwritten",
+    "Trace",
+    "Value",
+    "every_trace",
+    "flush",
+    "flush_sealed",
+    "fresh_trace",
+    "materialize",
+    "record",
+    "record_many",
+    "seal",
+    "set_runner",
+    "state",
+]

@@ -1,4 +1,4 @@
-"""What a variable may be, besides its element type."""
+"""Types of variables in Paddle's programs: dense tensor, rows, array and others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import enum
 
 
 class VarType(enum.Enum):
-    """The kinds of things that a variable of a Paddle program may hold, numbered as there."""
+    """The types of a variable's contents, with Paddle's numbers."""
 
     DENSE_TENSOR = 7
     SELECTED_ROWS = 8
+    FEED_MINIBATCH = 9
+    FETCH_LIST = 10
+    STEP_SCOPES = 11
     DENSE_TENSOR_ARRAY = 13
+    READER = 15
     RAW = 17
+    STRING = 25
+    STRINGS = 26
+    VOCAB = 27

@@ -1,27 +1,28 @@
 """Views and in-place writes on top of immutable Values.
 
-Paddle's basic indexing, reshape, transpose … return tensors that share memory. Here every
-Value is immutable, so a view remembers how it was made from its root (a chain of steps), and
-a write to one member of such a family remakes the contents of the others. As in Paddle the
-family shares contents, not history: only the tensor that was written to gets the write's
-gradient; a gradient that still needs contents which any member overwrote raises.
+In Paddle, basic indexing, reshape, transpose … return tensors that share memory. Here every Value
+is immutable. A view remembers its root and the chain of steps from it, and a write to one member of
+such a family recomputes the contents of the others. As in Paddle the family shares contents, not
+history: only the written tensor gets the write's gradient, and a backward pass that needs contents
+which a member has overwritten raises.
 
-Nearly all views are never written to, so making one costs a small object, two weak references
-and a list; everything else is left to the first write.
+Nearly all views are never written to, so making one costs a small object, two weak references and a
+list; the first write does the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
 
-from bireme.core.autograd import LeafNode, Overwritten
+from bireme.core.autograd import LeafNode
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.trace import Value, state
+from bireme.core.value import overwrite
 
 if TYPE_CHECKING:
     from bireme.core.aval import Aval
@@ -65,6 +66,8 @@ _LONG = 32  # steps of a chain whose root is gone: beyond, the memory layout is 
 
 def as_view(view: Tensor, source: Tensor, step: Step, args: tuple[Any, ...] = ()) -> Tensor:
     """Mark `view` as sharing memory with `source`."""
+    if source._version:
+        view._version = source._version
     link = source._view
     if link is None:
         root = source
@@ -215,6 +218,8 @@ def assign(tensor: Tensor, result: Tensor, name: str) -> Tensor:
     _rebind(tensor, result)
     if tensor._view is not None or tensor._views is not None:
         _share(tensor)
+    if not state.trace.in_layer:
+        state.trace.begin_step()  # a write of the user's own stands, whatever fails later
     return tensor
 
 
@@ -258,19 +263,27 @@ def _rebind(tensor: Tensor, result: Tensor) -> None:
 
 def _overwrite(tensor: Tensor, value: Value) -> None:
     state.trace.wrote(tensor)
-    state.trace.wrote(tensor)
-    tensor._version += 1
+    before = tensor._version
+    tensor._version = before + 1
     old = tensor._value
-    if old.__class__ is Value and old is not value:
-        old.__class__ = Overwritten
+    if old is not value:
+        overwrite(old, partial(_versions, ref(tensor), before))
     tensor._value = value
+
+
+def _versions(written: ref[Tensor], before: int) -> str:
+    """How Paddle says that a saved tensor has changed; programs look for these words."""
+    tensor = written()
+    if tensor is None:
+        return ""
+    return f" (received tensor_version:{tensor._version} != wrapper_version_snapshot:{before})"
 
 
 def _share(written: Tensor) -> None:
     """Give the other members of the family their new contents, outside autograd."""
-    mode = state.trace
-    tape, mode.tape = mode.tape, False
+    tape = state.trace.tape
     try:
+        state.trace.tape = False
         root = written
         link = written._view
         if link is not None and (base := link[0]()) is not None:

@@ -1,7 +1,8 @@
 """Attention on the CPU by a native kernel: scores exist only as small tiles in the cache.
 
-The gradient needs each row's logarithm of the sum of exponentials. Within one program the forward
-kernel leaves it there, otherwise it is computed again. Half precision is computed in float32.
+The gradient needs each row's logarithm of the sum of exponentials. Within one program it is a
+residual of the forward kernel, otherwise it is computed again. Half precision is computed in
+float32.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door, random
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import leave, left
+from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
 from bireme.kernels import native
+from bireme.kernels.native.calling import Result, ffi_call, in_dtype, namespace
+from bireme.ops import random_bits
 
 # With fewer queries (a step of decoding) most of the time would go into packing the keys.
 _FEWEST_QUERIES = 16
@@ -41,25 +43,25 @@ def _accepts(call: Call) -> bool:
 
 def _operands(call: Call, flat: Any) -> tuple[Any, ...]:
     """What both handlers take: query, key, value, mask, the two factors, the dropout's key."""
-    jnp = jax_door.jnp()
+    xp = namespace(flat[0])
     query, key, value, mask, scale, threshold, keep_scale, seed, offset = flat
-    arrays = [x.astype(np.float32) for x in (query, key, value)]
+    arrays = [in_dtype(x, np.float32) for x in (query, key, value)]
     if mask is None or call.attrs["causal"]:
-        mask = jnp.zeros((0,), np.float32)
+        mask = xp.zeros((0,), np.float32)
     else:
         if mask.dtype == np.bool_:
-            mask = jnp.where(mask, np.float32(0), np.float32(-np.inf))
+            mask = xp.where(mask, np.float32(0), np.float32(-np.inf))
         mask = mask.astype(np.float32).reshape((1,) * (4 - mask.ndim) + mask.shape)
-        mask = jnp.broadcast_to(mask, (*mask.shape[:3], key.shape[1]))
-    factors = [jnp.reshape(jnp.asarray(scale), (1,)).astype(np.float32)]
+        mask = xp.broadcast_to(mask, (*mask.shape[:3], key.shape[1]))
+    factors = [xp.reshape(xp.asarray(scale), (1,)).astype(np.float32)]
     if threshold is None:
-        factors.append(jnp.ones((1,), np.float32))
-        words = jnp.zeros((4,), np.uint32)
+        factors.append(xp.ones((1,), np.float32))
+        words = xp.zeros((4,), np.uint32)
     else:
-        factors.append(jnp.reshape(jnp.asarray(keep_scale), (1,)).astype(np.float32))
-        limit = jnp.reshape(jnp.asarray(threshold), (1,)).astype(np.uint32)
-        words = jnp.concatenate([*random._key(jnp, seed, offset, 0), limit])
-    return (*arrays, mask, jnp.concatenate(factors), words)
+        factors.append(xp.reshape(xp.asarray(keep_scale), (1,)).astype(np.float32))
+        limit = xp.reshape(xp.asarray(threshold), (1,)).astype(np.uint32)
+        words = xp.concatenate([*random_bits.key_words(xp, seed, offset, 0), limit])
+    return (*arrays, mask, xp.concatenate(factors), words)
 
 
 def _settings(call: Call) -> dict[str, Any]:
@@ -67,14 +69,13 @@ def _settings(call: Call) -> dict[str, Any]:
 
 
 def _forward(call: Call, operands: tuple[Any, ...]) -> tuple[Any, Any]:
-    jax = jax_door.jax()
     query, value = operands[0], operands[2]
     batch, length, heads, _ = query.shape
     shapes = (
-        jax.ShapeDtypeStruct((batch, length, heads, value.shape[3]), np.float32),
-        jax.ShapeDtypeStruct((batch, heads, length), np.float32),
+        Result((batch, length, heads, value.shape[3])),
+        Result((batch, heads, length)),
     )
-    return jax.ffi.ffi_call("bireme_attention_forward", shapes)(*operands, **_settings(call))
+    return ffi_call("bireme_attention_forward", shapes)(*operands, **_settings(call))
 
 
 @kernel(
@@ -83,12 +84,13 @@ def _forward(call: Call, operands: tuple[Any, ...]) -> tuple[Any, Any]:
     platform="cpu",
     accepts=_accepts,
     ready=native.available,
+    direct=native.arrived,
 )
 def _attention(call: Call, *flat: Any) -> Any:
     out, sums = _forward(call, _operands(call, flat))
-    out = out.astype(flat[0].dtype)
+    out = in_dtype(out, flat[0].dtype)
     # By the result: it stands for these inputs, this mask and this key of the dropout.
-    leave(call, (out,), sums)
+    keep_residual(call, (out,), sums)
     return out
 
 
@@ -102,22 +104,22 @@ def _attention(call: Call, *flat: Any) -> Any:
         and max(call.attrs["needs"]) < 3
     ),
     ready=native.available,
+    direct=native.arrived,
 )
 def _attention_grad(call: Call, grad: Any, *saved: Any) -> Any:
-    jax = jax_door.jax()
     forward: Call = call.attrs["forward"]
     by_place = dict(zip(forward.saved_at, saved, strict=True))
     out = by_place[-1]
-    flat = forward.cast(jax.numpy, [by_place.get(i) for i in range(len(forward.types))])
+    flat = forward.cast(namespace(grad), [by_place.get(i) for i in range(len(forward.types))])
     operands = _operands(forward, flat)
-    sums = left(forward, (out,))
+    sums = residual_of(forward, (out,))
     if sums is None:
         _, sums = _forward(forward, operands)
-    shapes = tuple(jax.ShapeDtypeStruct(x.shape, np.float32) for x in operands[:3])
-    wide = (out.astype(np.float32), sums, grad.astype(np.float32))
-    run = jax.ffi.ffi_call("bireme_attention_backward", shapes)
+    shapes = tuple(Result(x.shape) for x in operands[:3])
+    wide = (in_dtype(out, np.float32), sums, in_dtype(grad, np.float32))
+    run = ffi_call("bireme_attention_backward", shapes)
     found = run(*operands, *wide, **_settings(forward))
     return tuple(
-        found[i].astype(forward.types[i].dtype.numpy)  # type: ignore[union-attr]
+        in_dtype(found[i], forward.types[i].dtype.numpy)  # type: ignore[union-attr]
         for i in call.attrs["needs"]
     )

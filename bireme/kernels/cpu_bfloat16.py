@@ -1,7 +1,7 @@
-"""Linear layers in bfloat16 on CPUs that multiply such numbers themselves (AVX512-BF16).
+"""Linear layers in bfloat16 on CPUs with bfloat16 products (AVX512-BF16).
 
-XLA computes a bfloat16 product in float32 unless its result is float32, and one with a transposed
-first factor, a weight's gradient, even then.
+XLA computes a bfloat16 product in float32 unless its result is float32, and a product with a
+transposed first factor (a weight's gradient) in float32 even then.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import native
 from bireme.kernels.cpu_linear import gradients, takes_matrices, wants_weight
 

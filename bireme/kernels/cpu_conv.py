@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
+from bireme.kernels.native.calling import Result, ffi_call
 
 # In which order memory holds the dimensions of what the handlers take and give.
 _LAYOUTS = {"image": (0, 2, 3, 1), "other": (0, 2, 3, 1), "weight": (0, 1, 2, 3)}
@@ -44,17 +44,16 @@ def _family(call: Call) -> str:
 
 def _call(call: Call, which: str, operands: dict[str, Any], results: dict[str, Any]) -> Any:
     """Run a handler: arrays by the letter of what they are, shapes of the results likewise."""
-    jax = jax_door.jax()
     attrs = call.attrs
     (top, _), (left, _) = attrs["pads"]
     numbers = {
         "stride_h": attrs["stride"][0], "stride_w": attrs["stride"][1], "top": top, "left": left,
         "dil_h": attrs["dilation"][0], "dil_w": attrs["dilation"][1],
     }  # fmt: skip
-    structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in results.values()]
-    run = jax.ffi.ffi_call(
+    types = [Result(shape) for shape in results.values()]
+    run = ffi_call(
         f"{_family(call)}_{which}",
-        structs if len(structs) > 1 else structs[0],
+        types if len(types) > 1 else types[0],
         input_layouts=[_LAYOUTS[name] for name in operands],
         output_layouts=[_LAYOUTS[name] for name in results]
         if len(results) > 1
@@ -95,7 +94,7 @@ def _weight_grad(call: Call, x: Any, grad: Any) -> Any:
 
 
 def _both_grads(call: Call, x: Any, grad: Any, weight: Any) -> Any:
-    """In one handler, so that nobody reads the weight after its gradient is there."""
+    """In one handler, so that nothing reads the weight after its gradient is there."""
     shapes = {"image": x.shape, "weight": weight.shape}
     return _call(call, "grads", {"image": x, "other": grad, "weight": weight}, shapes)
 
@@ -103,12 +102,19 @@ def _both_grads(call: Call, x: Any, grad: Any, weight: Any) -> Any:
 def _forward_kernel(op: str, body: Any) -> None:
     """Register `body`, one of the above, as the forward pass of `op`."""
 
-    @kernel(op, name="native_conv", platform="cpu", accepts=_accepts, ready=native.available)
+    @kernel(
+        op,
+        name="native_conv",
+        platform="cpu",
+        accepts=_accepts,
+        ready=native.available,
+        direct=native.arrived,
+    )
     def _(call: Call, x: Any, weight: Any, bias: Any) -> Any:
         last = call.attrs["last"]
         out = body(call, _first(x, last), weight, _shape(call.outs[0], last))
         if bias is not None:
-            out = out + bias.reshape(1, -1, 1, 1)
+            out += bias.reshape(1, -1, 1, 1)
         return _back(out, last)
 
 
@@ -123,6 +129,7 @@ def _grad_kernel(op: str) -> Any:
         platform="cpu",
         accepts=lambda call: _accepts(call.attrs["forward"]),
         ready=native.available,
+        direct=native.arrived,
     )
 
 

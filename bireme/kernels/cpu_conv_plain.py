@@ -1,9 +1,9 @@
-"""Convolutions on the CPU where there are no native kernels, in shapes that XLA is slow at.
+"""Convolutions on the CPU without native kernels, for shapes that XLA is slow at.
 
-XLA's convolution with one kernel per channel takes ten times as long as the sum of shifted copies
-that it is, and its gradients up to a hundred times. Convolutions whose windows do not overlap
-(1 x 1, patches, the transposed ones of a U-Net) are matrix products, and so are those with few
-windows and many kernels. `cpu_winograd_plain` has those of 3 x 3; all others stay XLA's.
+XLA's depthwise convolution takes ten times as long as the equal sum of shifted copies, and its
+gradients up to a hundred times. Convolutions whose windows do not overlap (1 x 1, patches, the
+transposed ones of a U-Net) are matrix products, and so are those with few windows and many kernels.
+`cpu_winograd_plain` has those of 3 x 3; XLA computes all others.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import native
 from bireme.ops.nn_support import wide
 

@@ -1,10 +1,10 @@
-"""Layer norm and dropout on the CPU whose results XLA writes once.
+"""Layer norm and dropout on the CPU whose results XLA materializes.
 
 XLA fuses a cheap producer into each of its consumers, through reshapes too, so along the residual
-connections of a transformer every fusion computed all layers before it again, dropout's draws
-included: work that grows with the square of the depth. It does not do so with a division of two
-whole arrays. (An optimization barrier is gone before fusion, and a division by a row's number
-becomes a product.) So the last step here is one.
+connections of a transformer every fusion recomputed all earlier layers, dropout's draws included:
+work that grows with the square of the depth. It does not duplicate a division of two whole arrays,
+so the last step here is one. (An optimization barrier is removed before fusion, and a division by a
+row's number becomes a product.)
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.ops import norm
 from bireme.ops.dropout import kept
 from bireme.ops.nn_support import wide

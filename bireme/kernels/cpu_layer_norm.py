@@ -1,7 +1,7 @@
-"""Layer norm of inference on the CPU by a native kernel.
+"""Layer norm and RMS norm for inference on the CPU by native kernels.
 
-XLA makes five passes over memory of it, with its threads woken for each. In training these are
-fused with what is around them; between the native kernels of inference there is nothing to fuse.
+XLA makes five passes over memory, and wakes its threads for each. In training these passes are
+fused with their neighbours; between the native kernels of inference there is nothing to fuse.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import native
 
 
@@ -47,3 +47,20 @@ def _layer_norm(call: Call, x: Any, weight: Any, bias: Any) -> Any:
     bias = jnp.zeros(width, np.float32) if bias is None else bias.reshape(width)
     run = jax.ffi.ffi_call("bireme_layer_norm", jax.ShapeDtypeStruct(rows.shape, np.float32))
     return run(rows, weight, bias, epsilon=np.float32(call.attrs["epsilon"])).reshape(x.shape)
+
+
+@kernel(
+    "rms_norm",
+    name="native_rms_norm",
+    platform="cpu",
+    accepts=_accepts,
+    ready=native.available,
+    inference=True,
+)
+def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
+    jax = jax_door.jax()
+    width = math.prod(x.shape[x.ndim - call.attrs["dims"] :])
+    rows = x.reshape(-1, width)
+    scale = jax.numpy.zeros(0, np.float32) if weight is None else weight.reshape(width)
+    run = jax.ffi.ffi_call("bireme_rms_norm", jax.ShapeDtypeStruct(rows.shape, np.float32))
+    return run(rows, scale, epsilon=np.float32(call.attrs["epsilon"])).reshape(x.shape)

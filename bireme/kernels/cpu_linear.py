@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
+from bireme.kernels.native.calling import Result, ffi_call, in_dtype, namespace
 
 # Multiplications. Between the two a call costs more than it saves. A small layer's takes nothing
 # from the heap, where XLA's products wait for the thread that prepares the next step.
@@ -44,22 +42,21 @@ def gradients(
     call: Call, grad: Any, saved: tuple[Any, ...], handler: str, of_weight: str
 ) -> tuple[Any, ...]:
     """The gradients that `call` is to compute, by `handler`, or `of_weight` without the input's."""
-    jax = jax_door.jax()
     forward: Call = call.attrs["forward"]
     needs = call.attrs["needs"]
     kept = dict(zip(forward.saved_at, saved, strict=True))
-    x, weight = forward.cast(jax.numpy, [kept.get(0), kept.get(1), None])[:2]
+    x, weight = forward.cast(namespace(grad), [kept.get(0), kept.get(1), None])[:2]
     types: Any = forward.types
     n_in, n_out = types[1].shape
     x, g = x.reshape((-1, n_in)), grad.reshape((-1, n_out))
-    sums = tuple(jax.ShapeDtypeStruct(s, np.float32) for s in ((n_in, n_out), (n_out,)))
+    sums = tuple(Result(s) for s in ((n_in, n_out), (n_out,)))
     if 0 in needs:
-        shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), *sums)
-        found = jax.ffi.ffi_call(handler, shapes)(x, g, weight)
+        shapes = (Result(x.shape, x.dtype), *sums)
+        found = ffi_call(handler, shapes)(x, g, weight)
         by_input = (found[0].reshape(types[0].shape), *found[1:])
     else:
-        by_input = (None, *jax.ffi.ffi_call(of_weight, sums)(x, g))
-    return tuple(by_input[i].astype(types[i].dtype.numpy) for i in needs)
+        by_input = (None, *ffi_call(of_weight, sums)(x, g))
+    return tuple(in_dtype(by_input[i], types[i].dtype.numpy) for i in needs)
 
 
 def _accepts(call: Call) -> bool:
@@ -80,6 +77,7 @@ def _accepts(call: Call) -> bool:
     platform="cpu",
     accepts=_accepts,
     ready=native.available,
+    direct=native.arrived,
 )
 def _linear_grad(call: Call, grad: Any, *saved: Any) -> Any:
     return gradients(call, grad, saved, "bireme_linear_grads", "bireme_linear_weight_grads")

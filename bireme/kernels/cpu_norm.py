@@ -1,9 +1,9 @@
-"""Batch norm in training on the CPU: sums over the pixels apart from the rest.
+"""Batch norm in training on the CPU: separate sums over the pixels.
 
 The native sums read channels-last memory once, forward (mean and variance) and backward. Without
-the native library XLA sums, over arrays whose last axis is the channels, so that it lays the images
-out as the convolutions like them. What is done to each element stays with XLA, which fuses it with
-the activation or the addition that follows.
+the native library XLA sums over arrays whose last axis is the channels, so that it gives the images
+the layout of the convolutions. The element-wise part stays with XLA, which fuses it with the
+following activation or addition.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import leave, left
+from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import native
+from bireme.kernels.native.calling import Result, ffi_call, namespace
 from bireme.ops import norm
 from bireme.ops.nn_support import channel_shape
 
@@ -40,12 +39,11 @@ def _accepts(call: Call) -> bool:
 
 def _sums(name: str, call: Call, images: tuple[Any, ...], vectors: tuple[Any, ...]) -> Any:
     """Two vectors of one number per channel, from images laid out with the channels last."""
-    jax = jax_door.jax()
     axis, ndim = call.attrs["axis"], images[0].ndim
     last = (*norm._others(ndim, axis), axis)
-    found = jax.ShapeDtypeStruct((images[0].shape[axis],), np.float32)
+    found = Result((images[0].shape[axis],))
     layouts = (*(last for _ in images), *((0,) for _ in vectors))
-    return jax.ffi.ffi_call(name, (found, found), input_layouts=layouts)(*images, *vectors)
+    return ffi_call(name, (found, found), input_layouts=layouts)(*images, *vectors)
 
 
 class _Native:
@@ -53,6 +51,7 @@ class _Native:
 
     name = "native_batch_norm"
     ready = staticmethod(native.available)
+    direct = staticmethod(native.arrived)
 
     @staticmethod
     def moments(call: Call, x: Any) -> tuple[Any, Any]:
@@ -70,6 +69,7 @@ class _Rows:
 
     name = "rows_batch_norm"
     ready = staticmethod(native.unavailable)
+    direct = None
 
     @staticmethod
     def moments(call: Call, x: Any) -> tuple[Any, Any]:
@@ -93,12 +93,12 @@ def _rows(call: Call, x: Any) -> Any:
 
 def _statistics(way: _Way, call: Call, x: Any) -> tuple[Any, Any, Any]:
     """Mean, variance and 1 / deviation of the channels; made once per program."""
-    found = left(call, (x,))
+    found = residual_of(call, (x,))
     if found is None:
         mean, variance = way.moments(call, x)
-        factor = norm._rsqrt(jax_door.jnp(), variance + call.attrs["epsilon"])
+        factor = norm._rsqrt(namespace(x), variance + call.attrs["epsilon"])
         found = mean, variance, factor
-        leave(call, (x,), found)
+        keep_residual(call, (x,), found)
     return found
 
 
@@ -112,14 +112,15 @@ def _batch_norm(
     running_var: Any,
     momentum: Any,
 ) -> Any:
-    jnp = jax_door.jnp()
     mean, variance, factor = _statistics(way, call, x)
     shape = channel_shape(x.ndim, call.attrs["axis"])
     scale = factor if weight is None else factor * weight
-    out = (x - mean.reshape(shape)) * scale.reshape(shape)
+    out = x - mean.reshape(shape)
+    out *= scale.reshape(shape)
     if bias is not None:
-        out = out + bias.reshape(shape)
-    kept = norm.running_statistics(jnp, mean, variance, running_mean, running_var, momentum)
+        out += bias.reshape(shape)
+    xp = namespace(x)
+    kept = norm.running_statistics(xp, mean, variance, running_mean, running_var, momentum)
     return out, *kept
 
 
@@ -135,19 +136,29 @@ def _batch_norm_grad(way: _Way, call: Call, *arrays: Any) -> Any:
         count = x.size // mean.size
         scale = factor if weight is None else factor * weight
         centre, tilt = total / count, slope * factor * factor / count
-        pull = grad - centre.reshape(shape) - (x - mean.reshape(shape)) * tilt.reshape(shape)
-        by_input[0] = pull * scale.reshape(shape)
+        pull = x - mean.reshape(shape)
+        pull *= tilt.reshape(shape)
+        pull = grad - pull
+        pull -= centre.reshape(shape)
+        pull *= scale.reshape(shape)
+        by_input[0] = pull
     return tuple(by_input[i] for i in needs)
 
 
 for _way in (_Native, _Rows):
-    kernel("batch_norm_train", name=_way.name, platform="cpu", accepts=_accepts, ready=_way.ready)(
-        partial(_batch_norm, _way)
-    )
+    kernel(
+        "batch_norm_train",
+        name=_way.name,
+        platform="cpu",
+        accepts=_accepts,
+        ready=_way.ready,
+        direct=_way.direct,
+    )(partial(_batch_norm, _way))
     kernel(
         "batch_norm_train_grad",
         name=_way.name,
         platform="cpu",
         accepts=lambda call: call.types[0] is not None and _accepts(call.attrs["forward"]),
         ready=_way.ready,
+        direct=_way.direct,
     )(partial(_batch_norm_grad, _way))

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.graph import Graph, Node
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
-from bireme.core.rewrite import GraphBuilder, call_with
+from bireme.host import jax_door
 from bireme.kernels import native
 from bireme.ops.fused_products import mean_axes
 
@@ -44,7 +44,7 @@ def pack(graph: Graph) -> Graph:
         types = list(call.types)
         types[1] = builder.graph.inputs[-1]
         attrs = {**call.attrs, "kernel": weight.shape}
-        fresh = call_with(call.op, tuple(types), call.layout, attrs, call.casts)
+        fresh = call.op.call_with(tuple(types), call.layout, attrs, call.casts)
         builder.refs[node.first] = builder.add(fresh, tuple(args), node.tape)[0]
     return builder.finish(graph.outputs)
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import leave, left
+from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
 from bireme.kernels import native
+from bireme.kernels.native.calling import Result, ffi_call
 from bireme.ops import pooling
 
 _CHANNELS_LAST = (0, 2, 3, 1)
@@ -43,15 +43,14 @@ def _back(x: Any, call: Call) -> Any:
 
 
 def _run(name: str, call: Call, shape: tuple[int, ...], *images: Any) -> Any:
-    jax = jax_door.jax()
     plans, pads = call.attrs["plans"], call.attrs["pads"]
     numbers = {
         "size_h": plans[0][0], "size_w": plans[1][0], "step_h": plans[0][1],
         "step_w": plans[1][1], "top": pads[0][0], "left": pads[1][0],
     }  # fmt: skip
-    run = jax.ffi.ffi_call(
+    run = ffi_call(
         name,
-        jax.ShapeDtypeStruct(shape, np.float32),
+        Result(shape),
         input_layouts=(_CHANNELS_LAST,) * len(images),
         output_layouts=_CHANNELS_LAST,
     )
@@ -60,17 +59,22 @@ def _run(name: str, call: Call, shape: tuple[int, ...], *images: Any) -> Any:
 
 def _largest(call: Call, x: Any) -> Any:
     """Every window's maximum, logical NCHW; made once per program."""
-    found = left(call, (x,))
+    found = residual_of(call, (x,))
     if found is None:
         images = _first(x, call)
         shape = (*images.shape[:2], *(plan[2] for plan in call.attrs["plans"]))
         found = _run("bireme_max_pool_forward", call, shape, images)
-        leave(call, (x,), found)
+        keep_residual(call, (x,), found)
     return found
 
 
 @kernel(
-    "max_pool", name="native_max_pool", platform="cpu", accepts=_accepts, ready=native.available
+    "max_pool",
+    name="native_max_pool",
+    platform="cpu",
+    accepts=_accepts,
+    ready=native.available,
+    direct=native.arrived,
 )
 def _max_pool(call: Call, x: Any) -> Any:
     return _back(_largest(call, x), call)
@@ -82,6 +86,7 @@ def _max_pool(call: Call, x: Any) -> Any:
     platform="cpu",
     accepts=lambda call: _accepts(call.attrs["forward"]),
     ready=native.available,
+    direct=native.arrived,
 )
 def _max_pool_grad(call: Call, grad: Any, x: Any) -> Any:
     forward: Call = call.attrs["forward"]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.kernels import native
+from bireme.kernels.native.calling import Result, ffi_call, in_dtype, namespace
 from bireme.ops import rnn
 from bireme.ops.nn_support import wide
 
@@ -40,52 +40,57 @@ def _register(op: str, forward: Callable[..., Any], backward: Callable[..., Any]
     name = f"native_{op}"
 
     def run(call: Call, *arrays: Any) -> tuple[Any, ...]:
-        jnp = jax_door.jnp()
-        found = forward(call, *(wide(jnp, a) for a in arrays))
-        return tuple(a.astype(t.dtype.numpy) for a, t in zip(found, call.outs, strict=True))
+        xp = namespace(arrays[0])
+        found = forward(call, *(wide(xp, a) for a in arrays))
+        return tuple(in_dtype(a, t.dtype.numpy) for a, t in zip(found, call.outs, strict=True))
 
     def run_grad(call: Call, *arrays: Any) -> tuple[Any, ...]:
-        jnp = jax_door.jnp()
         made: Call = call.attrs["forward"]
+        xp = namespace(next(a for a in arrays if a is not None))
         needs, count = call.attrs["needs"], len(made.outs)
         grads = [
-            jnp.zeros(t.shape, np.float32) if g is None else wide(jnp, g)
+            xp.zeros(t.shape, np.float32) if g is None else wide(xp, g)
             for g, t in zip(arrays[:count], made.outs, strict=True)
         ]
         saved = dict(zip(made.saved_at, arrays[count:], strict=True))
-        inputs = made.cast(jnp, [saved.get(i) for i in range(len(made.types))])
-        inputs = [wide(jnp, a) for a in inputs]
-        outs = [wide(jnp, saved[-1 - i]) for i in range(count)]
+        inputs = made.cast(xp, [saved.get(i) for i in range(len(made.types))])
+        inputs = [wide(xp, a) for a in inputs]
+        outs = [wide(xp, saved[-1 - i]) for i in range(count)]
         found = backward(made, needs, grads, inputs, outs)
         types = [made.types[i] for i in needs]
         return tuple(
-            found[i].astype(t.dtype.numpy)
+            in_dtype(found[i], t.dtype.numpy)
             for i, t in zip(needs, types, strict=True)
             if isinstance(t, Aval)
         )
 
-    kernel(op, name=name, platform="cpu", accepts=_accepts, ready=native.available)(run)
+    kernel(
+        op,
+        name=name,
+        platform="cpu",
+        accepts=_accepts,
+        ready=native.available,
+        direct=native.arrived,
+    )(run)
     kernel(
         f"{op}_grad",
         name=name,
         platform="cpu",
         accepts=lambda call: _accepts(call.attrs["forward"]),
         ready=native.available,
+        direct=native.arrived,
     )(run_grad)
 
 
 def _call(target: str, shapes: tuple[tuple[int, ...], ...], *arrays: Any, **flags: bool) -> Any:
-    jax = jax_door.jax()
-    results = tuple(jax.ShapeDtypeStruct(s, np.float32) for s in shapes)
-    run = jax.ffi.ffi_call(target, results)
+    run = ffi_call(target, tuple(Result(s) for s in shapes))
     return run(*arrays, **{k: np.bool_(v) for k, v in flags.items()})
 
 
 def _ends(x: Any, lengths: Any) -> Any:
     """Where every sequence ends, as the kernels read it."""
-    jnp = jax_door.jnp()
     if lengths is None:
-        return jnp.full(x.shape[1], x.shape[0], np.int32)
+        return namespace(x).full(x.shape[1], x.shape[0], np.int32)
     return lengths.astype(np.int32)
 
 
@@ -100,7 +105,7 @@ def _lstm(
     call: Call, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, lengths: Any
 ) -> Any:
     steps, batch, hidden = call.outs[0].shape
-    projected = rnn.input_part(jax_door.jnp(), x, w_ih, _sum(b_ih, b_hh))
+    projected = rnn.input_part(namespace(x), x, w_ih, _sum(b_ih, b_hh))
     rows, reverse = (steps, batch, hidden), call.attrs["reverse"]
     shapes = (rows, (batch, hidden), rows, (steps, batch, 4 * hidden))
     ends = _ends(x, lengths)
@@ -111,17 +116,17 @@ def _lstm(
 
 
 def _lstm_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> Any:
-    jnp = jax_door.jnp()
     x, h0, c0, w_ih, w_hh, _, _, lengths = inputs
+    xp = namespace(x)
     y, _, _, gates, cells = outs
     reverse = call.attrs["reverse"]
     pulls, grad_h0, grad_c0 = _call(
         "bireme_lstm_backward", (gates.shape, h0.shape, c0.shape), *grads[:3], gates, cells, c0,
         w_hh, _ends(x, lengths), reverse=reverse,
     )  # fmt: skip
-    before = rnn.previous_outputs(jnp, y, h0, rnn.running(jnp, x, lengths), reverse)
+    before = rnn.previous_outputs(xp, y, h0, rnn.running(xp, x, lengths), reverse)
     wanted = [i in needs for i in (0, 3, 4, 5, 6)]
-    grad_x, *weights = rnn.weight_grads(jnp, x, before, pulls, w_ih, wanted)
+    grad_x, *weights = rnn.weight_grads(xp, x, before, pulls, w_ih, wanted)
     return grad_x, grad_h0, grad_c0, *weights
 
 
@@ -131,29 +136,29 @@ def _lstm_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> An
 def _gru(
     call: Call, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, lengths: Any
 ) -> Any:
-    jnp = jax_door.jnp()
+    xp = namespace(x)
     steps, batch, hidden = call.outs[0].shape
-    projected = rnn.input_part(jnp, x, w_ih, b_ih)
+    projected = rnn.input_part(xp, x, w_ih, b_ih)
     if b_hh is None:
-        b_hh = jnp.zeros(3 * hidden, np.float32)
+        b_hh = xp.zeros(3 * hidden, np.float32)
     shapes = ((steps, batch, hidden), (batch, hidden), (steps, batch, 4 * hidden))
     ends, reverse = _ends(x, lengths), call.attrs["reverse"]
     return _call("bireme_gru_forward", shapes, projected, w_hh, b_hh, h0, ends, reverse=reverse)
 
 
 def _gru_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> Any:
-    jnp = jax_door.jnp()
     x, h0, w_ih, w_hh, _, _, lengths = inputs
+    xp = namespace(x)
     y, _, gates = outs
     reverse = call.attrs["reverse"]
-    before = rnn.previous_outputs(jnp, y, h0, rnn.running(jnp, x, lengths), reverse)
+    before = rnn.previous_outputs(xp, y, h0, rnn.running(xp, x, lengths), reverse)
     rows = (*y.shape[:2], 3 * y.shape[2])
     pulls, recurrent, grad_h0 = _call(
         "bireme_gru_backward", (rows, rows, h0.shape), *grads[:2], gates, before, w_hh,
         _ends(x, lengths), reverse=reverse,
     )  # fmt: skip
     wanted = [i in needs for i in (0, 2, 3, 4, 5)]
-    grad_x, *weights = rnn.weight_grads(jnp, x, before, pulls, w_ih, wanted, recurrent)
+    grad_x, *weights = rnn.weight_grads(xp, x, before, pulls, w_ih, wanted, recurrent)
     return grad_x, grad_h0, *weights
 
 
@@ -167,24 +172,24 @@ def _flags(call: Call) -> dict[str, bool]:
 def _simple(
     call: Call, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, lengths: Any
 ) -> Any:
-    projected = rnn.input_part(jax_door.jnp(), x, w_ih, _sum(b_ih, b_hh))
+    projected = rnn.input_part(namespace(x), x, w_ih, _sum(b_ih, b_hh))
     shapes = (call.outs[0].shape, call.outs[1].shape)
     ends = _ends(x, lengths)
     return _call("bireme_simple_rnn_forward", shapes, projected, w_hh, h0, ends, **_flags(call))
 
 
 def _simple_grad(call: Call, needs: Any, grads: Any, inputs: Any, outs: Any) -> Any:
-    jnp = jax_door.jnp()
     x, h0, w_ih, w_hh, _, _, lengths = inputs
+    xp = namespace(x)
     y = outs[0]
     pulls, grad_h0 = _call(
         "bireme_simple_rnn_backward", (y.shape, h0.shape), *grads, y, w_hh, _ends(x, lengths),
         **_flags(call),
     )  # fmt: skip
-    runs = rnn.running(jnp, x, lengths)
-    before = rnn.previous_outputs(jnp, y, h0, runs, call.attrs["reverse"])
+    runs = rnn.running(xp, x, lengths)
+    before = rnn.previous_outputs(xp, y, h0, runs, call.attrs["reverse"])
     wanted = [i in needs for i in (0, 2, 3, 4, 5)]
-    grad_x, *weights = rnn.weight_grads(jnp, x, before, pulls, w_ih, wanted)
+    grad_x, *weights = rnn.weight_grads(xp, x, before, pulls, w_ih, wanted)
     return grad_x, grad_h0, *weights
 
 

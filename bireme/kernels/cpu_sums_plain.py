@@ -1,7 +1,7 @@
-"""Sums over the pixels of images on the CPU where there are no native kernels.
+"""Sums over the pixels of images on the CPU without native kernels.
 
-XLA gives an array that it sums over its last axes a layout with those axes last, and with it
-everything up to the next convolution, which then is transposed and back. So squeeze-and-excitation
+If an array is summed over its last axes, XLA gives it a layout with those axes last, and with it
+everything up to the next convolution, which then transposes to and fro. So squeeze-and-excitation
 sums over images whose last axis is the channels: the mean, and the gradient of its factors.
 """
 

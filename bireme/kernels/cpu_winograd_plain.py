@@ -1,10 +1,10 @@
-"""3 x 3 convolutions on the CPU where there are no native kernels, by Winograd's method.
+"""3 x 3 convolutions on the CPU without native kernels, by Winograd's method.
 
-XLA computes most of them on one thread. Products run on all, and Winograd's F(4, 3) over the rows
-needs half of them: four rows of the output come from six rows of the input by six convolutions
-along the row instead of twelve. (Over both axes it would need a quarter, but XLA takes longer to
-transform the tiles than it saves.) A convolution along the row is a product with three times
-the channels on the narrower side, which is the one that is read shifted.
+XLA computes most of them on one thread. Products run on all threads, and Winograd's F(4, 3) over
+the rows needs half as many multiplications: four rows of the output come from six rows of the input
+by six convolutions along the row instead of twelve. (Over both axes it would need a quarter, but
+XLA takes longer to transform the tiles than it saves.) A convolution along the row is a product
+with three times the channels on the narrower side, which is read shifted.
 
 Sums over six rows are not sums over three: a NaN or an infinity reaches all rows of its tile.
 """
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels.cpu_conv_plain import is_plain, kept, register_way, windows_of
 
 _ROWS = 4  # of the output in a tile

@@ -1,7 +1,7 @@
 """Attention on NVIDIA GPUs by cuDNN's fused kernels: the score matrix is never written.
 
-The gradient needs what the forward kernel knows about each row's softmax: within one program the
-forward leaves it there, otherwise it is computed again.
+The gradient needs statistics of each row's softmax: within one program they are residuals of the
+forward kernel, otherwise they are computed again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import leave, left
+from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels.nvidia import available
 
 _WIDEST = 128  # per head, forward and backward
@@ -47,25 +49,43 @@ def _accepts(call: Call) -> bool:
     )
 
 
-def _function(call: Call, scale: Any) -> Callable[..., Any]:
-    jax = jax_door.jax()
+def _function(
+    call: Call, scale: Any, implementation: str = "cudnn"
+) -> Callable[[Any, Any, Any], Any]:
+    """Attention by the kernel, which takes even lengths only in training: others are padded."""
+    jax, jnp = jax_door.jax(), jax_door.jnp()
     width = call.types[0].shape[3]  # type: ignore[union-attr]
+    causal = call.attrs["causal"]
 
     def attend(query: Any, key: Any, value: Any) -> Any:
         # The kernel's own scale is a constant. The usual one leaves a factor of exactly 1.
         factor = (scale * math.sqrt(width)).astype(query.dtype)
-        return jax.nn.dot_product_attention(
-            query * factor, key, value, is_causal=call.attrs["causal"], implementation="cudnn"
-        )
+        batch, rows, length = query.shape[0], query.shape[1], key.shape[1]
+        lengths = {}
+        if not causal and (rows % 2 or length % 2):
+            # A causal mask hides the padding; here the kernel is told where it begins.
+            lengths = {
+                "query_seq_lengths": jnp.full((batch,), rows, np.int32),
+                "key_value_seq_lengths": jnp.full((batch,), length, np.int32),
+            }
+        found = jax.nn.dot_product_attention(
+            *map(_to_even_length, (query * factor, key, value)),
+            is_causal=causal, implementation=implementation, **lengths,
+        )  # fmt: skip
+        return found[:, :rows]
 
     return attend
+
+
+def _to_even_length(x: Any) -> Any:
+    return jax_door.jnp().pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) if x.shape[1] % 2 else x
 
 
 @kernel("attention", name="cudnn_attention", platform="gpu", accepts=_accepts, ready=available)
 def _attention(call: Call, query: Any, key: Any, value: Any, mask: Any, scale: Any, *drop: Any):
     inputs = (query, key, value)
     out, pull = jax_door.jax().vjp(_function(call, scale), *inputs)
-    leave(call, inputs, pull)
+    keep_residual(call, inputs, pull)
     return out
 
 
@@ -81,7 +101,7 @@ def _attention_grad(call: Call, grad: Any, *saved: Any) -> Any:
     forward: Call = call.attrs["forward"]
     by_place = dict(zip(forward.saved_at, saved, strict=True))
     flat = forward.cast(jax.numpy, [by_place.get(i) for i in range(len(forward.types))])
-    pull = left(forward, flat[:3])
+    pull = residual_of(forward, flat[:3])
     if pull is None:
         _, pull = jax.vjp(_function(forward, flat[4]), *flat[:3])
     found = pull(grad.astype(flat[0].dtype))

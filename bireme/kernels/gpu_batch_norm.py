@@ -1,18 +1,18 @@
 """Batch norm on GPUs: a channel's mean and variance from one pass over the data.
 
-Two passes cost twice the reading, which is all that they cost. One pass needs values near zero to
-keep its digits, so every channel is first moved by one of its own values.
+Two passes read the data twice, and reading is their whole cost. One pass needs values near zero to
+keep its digits, so every channel is first shifted by one of its own values.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import leave, left
+from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.ops import norm
 from bireme.ops.nn_support import wide
 
@@ -45,7 +45,7 @@ def _batch_norm(
 ) -> Any:
     jnp = jax_door.jnp()
     found = _moments(wide(jnp, x), call.attrs["axis"])
-    leave(call, (x,), found)
+    keep_residual(call, (x,), found)
     return norm.batch_normed(
         jnp, x, *found, weight, bias, running_mean, running_var, momentum, **call.attrs
     )
@@ -60,7 +60,7 @@ def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
     jnp = jax_door.jnp()
     forward: Call = call.attrs["forward"]
     grad, (x, weight) = arrays[0], arrays[len(forward.outs) :]
-    found = left(forward, (x,))
+    found = residual_of(forward, (x,))
     if found is None:
         return call.op.lower(jnp, call, list(arrays))
     mean, variance = found

@@ -1,8 +1,8 @@
-"""A token at a time on GPUs: products of a few rows, with what stands around them.
+"""Decoding on GPUs: products of a few rows, with the ops around them.
 
-While a program is lowered, the arrays that come from such products are known by what they are made
-of (`known_as`). A kernel that reads one takes its parts instead; if all readers do, nobody computes
-the array itself.
+While a program is lowered, the results of such products are annotated with their parts
+(`annotation_of`). A kernel that reads one takes its parts instead; if all readers do, the array
+itself is never computed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import know, known_as
+from bireme.core.lowering import annotate, annotation_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import nvidia, pallas_decode
 from bireme.kernels.pallas_decode import Product, Rows
 
@@ -54,7 +54,7 @@ def _fits(call: Call, weights: tuple[Any, ...]) -> bool:
 
 def _rows(x: Any) -> Rows:
     """What is known about an array that is to be multiplied."""
-    found = known_as(x)
+    found = annotation_of(x)
     if isinstance(found, Rows):
         return found
     if isinstance(found, Product):
@@ -63,7 +63,7 @@ def _rows(x: Any) -> Rows:
 
 
 def _multiply(call: Call, x: Any, weights: list[Any]) -> list[Any]:
-    norm = known_as(x)
+    norm = annotation_of(x)
     extra: dict[str, Any] = {}
     source = x
     if isinstance(norm, Normed):
@@ -74,11 +74,11 @@ def _multiply(call: Call, x: Any, weights: list[Any]) -> list[Any]:
         _rows(source), weights, tile, x.dtype, interpret=nvidia.interpreted(), **extra
     )
     if array is not None:
-        know(source, Rows(array))
+        annotate(source, Rows(array))
     outs = []
     for product, t in zip(products, call.outs, strict=True):
         out = product.value().reshape(t.shape)
-        know(out, product)
+        annotate(out, product)
         outs.append(out)
     return outs
 
@@ -99,10 +99,10 @@ def _linears(call: Call, x: Any, *weights: Any) -> Any:
         accepts=lambda call: _few_rows(call.types[0]) and isinstance(call.types[1], Aval)
         and call.attrs["dims"] == 1 and not any(call.casts))  # fmt: skip
 def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
-    found = known_as(x)
+    found = annotation_of(x)
     out = call.op.lower(jax_door.jnp(), call, [x, weight])
     if not isinstance(found, Product):  # a norm of a bare product is left to the compiler
-        know(out, Normed(x, weight, call.attrs["epsilon"]))
+        annotate(out, Normed(x, weight, call.attrs["epsilon"]))
     return out
 
 
@@ -111,15 +111,17 @@ def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
         and call.types[0] is call.types[1] and _few_rows(call.types[0]))  # fmt: skip
 def _add(call: Call, x: Any, y: Any) -> Any:
     out = call.op.lower(jax_door.jnp(), call, [x, y])
-    for product, other in ((known_as(y), x), (known_as(x), y)):
+    for product, other in ((annotation_of(y), x), (annotation_of(x), y)):
         rest = _rows(other)
         if isinstance(product, Product) and rest.product is None:
-            know(out, Rows(rest.array, product))
+            annotate(out, Rows(rest.array, product))
             break
     return out
 
 
 def _attends(call: Call) -> bool:
+    if any(call.attrs[name] for name in ("window", "cap", "slopes")):
+        return False
     query, key, value, keys = call.types[:4]
     if not (_half(query) and _half(key) and _half(value) and _half(keys)) or any(call.casts):
         return False
@@ -146,7 +148,7 @@ def _attend(
     batch = query.shape[0]
     out, keys, values = pallas_decode.attend(
         query[:, 0], key[:, 0], value[:, 0], keys, values,
-        jnp.broadcast_to(place, (batch,)), 1 / math.sqrt(query.shape[3]),
+        jnp.broadcast_to(place, (batch,)), call.attrs["scale"] or 1 / math.sqrt(query.shape[3]),
         interpret=nvidia.interpreted(),
     )  # fmt: skip
     return out.reshape(call.outs[0].shape), keys, values

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import cuda, nvidia
 
 NAME = "decoder"

@@ -1,7 +1,6 @@
 """Gradients of gated layers on GPUs: silu(x) * y reads its three arrays once for both results.
 
-Left alone, the compiler makes each gradient in a kernel of its own, which read two of the arrays
-again.
+The compiler alone makes a kernel for each gradient, and both read two of the arrays.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import know, known_as
+from bireme.core.lowering import annotate, annotation_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import nvidia
 
 _NAME = "gate_gradients"
@@ -47,6 +46,7 @@ def _large(t: Any) -> bool:
     )
 
 
+@jax_door.traced_once("interpret")
 def gradients(grad: Any, x: Any, y: Any, *, interpret: bool = False) -> tuple[Any, Any]:
     """The gradients of silu(x) * y by x and y. All of one shape, a multiple of the block."""
     jax = jax_door.jax()
@@ -81,7 +81,7 @@ def _both(grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
         accepts=lambda call: _large(call.types[0]) and not any(call.casts))  # fmt: skip
 def _silu(call: Call, x: Any) -> Any:
     out = call.op.lower(jax_door.jnp(), call, [x])
-    know(out, Silu(x))
+    annotate(out, Silu(x))
     return out
 
 
@@ -96,10 +96,10 @@ def _accepts_product(call: Call) -> bool:
 def _multiply_grad(call: Call, grad: Any, x: Any, y: Any) -> Any:
     outs = list(call.op.lower(jax_door.jnp(), call, [grad, x, y]))
     for at, (opened, other) in enumerate(((x, y), (y, x))):
-        gate = known_as(opened)
+        gate = annotation_of(opened)
         if isinstance(gate, Silu):
             through, outs[1 - at] = _both(grad, gate.x, other)
-            know(outs[at], Through(gate.x, through))
+            annotate(outs[at], Through(gate.x, through))
             break
     return tuple(outs)
 
@@ -107,7 +107,7 @@ def _multiply_grad(call: Call, grad: Any, x: Any, y: Any) -> Any:
 @kernel("silu_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: _large(call.attrs["forward"].types[0]))  # fmt: skip
 def _silu_grad(call: Call, grad: Any, x: Any) -> Any:
-    known = known_as(grad)
+    known = annotation_of(grad)
     if isinstance(known, Through) and known.x is x:
         return (known.grad,)
     return call.op.lower(jax_door.jnp(), call, [grad, x])

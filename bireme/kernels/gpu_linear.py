@@ -1,8 +1,8 @@
 """Gradients on GPUs of linear layers that read one array, such as queries, keys and values.
 
-Each of them has a gradient at that array, of its whole size, and they are added up. Layers with few
-columns write and read more than they compute then. Side by side, their gradients and weights are
-the operands of one product, whose sum over columns is that sum.
+Each layer has a gradient at that array, of its whole size, and they are added. Layers with few
+columns then spend more on memory traffic than on arithmetic. Concatenated, their gradients and
+weights are the operands of one product, whose sum over columns is that sum.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, know, known_as, replace
+from bireme.core.lowering import Widened, annotate, annotation_of, substitute
 from bireme.core.op import Call
+from bireme.host import jax_door
 
 _NAME = "joined_gradients"
 _UNIT = 8  # columns that are read at once
@@ -53,7 +53,7 @@ class LinearGradient:
 
     def plus(self, other: Any) -> Any:
         """The sum with the gradient of more layers, if one product is the cheaper way."""
-        found = known_as(other)
+        found = annotation_of(other)
         if not isinstance(found, LinearGradient) or found.x is not self.x:
             return None
         if min(self.columns, found.columns) * _FEW > self.rows.shape[1]:
@@ -69,9 +69,9 @@ class LinearGradient:
         start = 0
         for layer in layers:
             stop = start + layer.grad.shape[1]
-            replace(layer.by_weight, by_weights[:, start:stop].astype(layer.by_weight.dtype))
+            substitute(layer.by_weight, by_weights[:, start:stop].astype(layer.by_weight.dtype))
             start = stop
-        know(out, LinearGradient(self.x, self.rows, tuple(layers)))
+        annotate(out, LinearGradient(self.x, self.rows, tuple(layers)))
         return out
 
 
@@ -97,7 +97,7 @@ def _linear_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     rows, narrow_weight = forward.cast(jnp, [x, weight, *[None] * (len(forward.types) - 2)])[:2]
     width, columns = weight.shape
     layer = Layer(next(_order), grad.reshape(-1, columns), narrow_weight, results[1])
-    found = known_as(results[0])
+    found = annotation_of(results[0])
     at_x = found.narrow if isinstance(found, Widened) else results[0]
-    know(at_x, LinearGradient(x, rows.reshape(-1, width), (layer,)))
+    annotate(at_x, LinearGradient(x, rows.reshape(-1, width), (layer,)))
     return results

@@ -1,7 +1,7 @@
 """Cross-entropy by class numbers on GPUs, over a vocabulary (see pallas_loss).
 
-Left alone, the compiler reads the logits once for their largest and once more for the sum. They are
-taken in half precision, and padded, where they are known to be (see gpu_matmul).
+The compiler alone reads the logits once for their maximum and once more for the sum. The kernel
+reads them in half precision and padded, if annotations give these forms (see gpu_matmul).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, know, known_as
+from bireme.core.lowering import Widened, annotate, annotation_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import nvidia, pallas_loss
 from bireme.kernels.gpu_matmul import Padded, cut, whole_of
 from bireme.ops import loss_class
@@ -42,7 +42,7 @@ def _plain(forward: Call) -> bool:
 
 def _logits(array: Any) -> Any:
     """What to read for these logits: narrower and padded if there is such a thing."""
-    known = known_as(array)
+    known = annotation_of(array)
     if isinstance(known, Widened):
         array = known.narrow
     whole = whole_of(array)
@@ -109,5 +109,5 @@ def _loss_grad(call: Call, *arrays: Any) -> Any:
     ).reshape(whole.shape)
     out = cut(pull, pull.ndim - 1, logits.shape[-1])
     if out is not pull:
-        know(out, Padded(pull))
+        annotate(out, Padded(pull))
     return (out.astype(logits.dtype),)

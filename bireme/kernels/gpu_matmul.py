@@ -1,9 +1,9 @@
-"""Half-precision products on GPUs with a number of columns that is no multiple of 8: vocabularies.
+"""Half-precision products on GPUs whose number of columns is no multiple of 8: vocabularies.
 
-Tensor cores read rows of 16 bytes. A vocabulary of 50257 words breaks that, and its three
-products take twice their time; with 47 empty words more they do not. So that nothing is copied
-to add them, the padded logits stay known beside the cut ones (`Padded`), and the loss's
-gradient is made in padded form (gpu_loss).
+Tensor cores read rows of 16 bytes. A vocabulary of 50257 words is not aligned to that, and its
+three products take twice their time; with 47 empty words more they do not. To add them without a
+copy, the cut logits are annotated with the padded ones (`Padded`), and the loss's gradient is made
+in padded form (gpu_loss).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import know, known_as
+from bireme.core.lowering import annotate, annotation_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 
 _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
@@ -33,7 +33,7 @@ class Padded:
 
 def whole_of(array: Any) -> Any:
     """The padded array that this one is cut from, or None."""
-    found = known_as(array)
+    found = annotation_of(array)
     return found.whole if isinstance(found, Padded) else None
 
 
@@ -73,7 +73,7 @@ def _product(call: Call, x: Any, y: Any, *bias: Any) -> Any:
     padded = [None if b is None else _pad(b, 0) for b in bias]
     whole = call.op.lower(jax_door.jnp(), call, [x, _pad(y, _column_axis(call)), *padded])
     out = cut(whole, whole.ndim - 1, columns)
-    know(out, Padded(whole))
+    annotate(out, Padded(whole))
     return out
 
 
@@ -129,7 +129,7 @@ def _reshaped(call: Call, x: Any) -> Any:
     out = jax_door.jnp().reshape(x, call.outs[0].shape)
     whole = whole_of(x)
     if whole is not None and out.shape[-1:] == x.shape[-1:]:
-        know(out, Padded(jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1]))))
+        annotate(out, Padded(jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1]))))
     return out if call.single else (out,)
 
 

@@ -1,8 +1,8 @@
 """Layer and root-mean-square norm on GPUs: rows' statistics are written once and read again.
 
-Left alone, the compiler computes them again in each of the gradient's kernels, and keeps a
-float32 copy of the whole activation for the sums over rows. Norms of large float32 residual sums
-run with those sums as one kernel (see pallas_norm), and so do their gradients.
+The compiler alone computes them again in each of the gradient's kernels, and keeps a float32 copy
+of the whole activation for the sums over rows. Norms of large float32 residual sums run with those
+sums as one kernel (see pallas_norm), and so do their gradients.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import know, know_rounded, known_as, leave, left, replace
+from bireme.core.lowering import (
+    annotate,
+    annotate_rounded,
+    annotation_of,
+    keep_residual,
+    residual_of,
+    substitute,
+)
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels import nvidia, pallas_norm
 from bireme.kernels.gpu_sums import Sum, addends_of, term_of
 from bireme.ops import norm
@@ -68,7 +75,7 @@ def _result(call: Call, rows: Any, found: Statistics, weight: Any, bias: Any) ->
 
 def _of_sum(call: Call, x: Any, weight: Any, bias: Any, centred: bool) -> Any:
     """The norm with the sum that it is of, or None."""
-    if not isinstance(known_as(x), Sum) or not _in_one_kernel(call):
+    if not isinstance(annotation_of(x), Sum) or not _in_one_kernel(call):
         return None
     terms = [term_of(a, x.shape[-1]) for a in addends_of(x)]
     narrow = next((t.array.dtype for t in terms if t.array.dtype != x.dtype), None)
@@ -77,15 +84,15 @@ def _of_sum(call: Call, x: Any, weight: Any, bias: Any, centred: bool) -> Any:
         dtype=x.dtype if narrow is None else narrow, interpret=nvidia.interpreted(),
     )  # fmt: skip
     whole = total.reshape(x.shape)
-    replace(x, whole)
+    substitute(x, whole)
     found = Statistics(mean, factor, narrow)
-    leave(call, (whole,), found)
+    keep_residual(call, (whole,), found)
     out = out.reshape(x.shape)
     if narrow is None:
         return out
-    # Whoever wants it in half precision takes what is there; others compute it.
+    # Readers in half precision take the rounded result; others compute it.
     exact = _result(call, total, found, weight, bias)
-    know_rounded(exact, out)
+    annotate_rounded(exact, out)
     return exact
 
 
@@ -134,10 +141,10 @@ class NormGradient:
         )
         sums = {1: by_weight, 2: by_bias}
         for i, result in list(zip(self.call.attrs["needs"], self.results, strict=True))[1:]:
-            replace(result, sums[i].astype(result.dtype))
+            substitute(result, sums[i].astype(result.dtype))
         total = total.reshape(self.x.shape)
         if narrow is not None:
-            know_rounded(total, narrow.reshape(self.x.shape))
+            annotate_rounded(total, narrow.reshape(self.x.shape))
         return total
 
 
@@ -146,7 +153,7 @@ def _offered(
 ) -> tuple[Any, ...]:
     """The gradients, known as what they are where one kernel could make them."""
     if call.attrs["needs"][0] == 0 and weight is not None and _in_one_kernel(call.attrs["forward"]):
-        know(results[0], NormGradient(call, grad, x, weight, found, results))
+        annotate(results[0], NormGradient(call, grad, x, weight, found, results))
     return results
 
 
@@ -161,7 +168,7 @@ def _layer_norm(call: Call, x: Any, weight: Any, bias: Any) -> Any:
     mean, variance = norm._moments(jnp, rows, (1,))
     factor = norm._rsqrt(jnp, variance + call.attrs["epsilon"])
     found = Statistics(*jax.lax.optimization_barrier((mean, factor)))
-    leave(call, (x,), found)
+    keep_residual(call, (x,), found)
     return _result(call, rows, found, weight, bias)
 
 
@@ -174,7 +181,7 @@ def _layer_norm(call: Call, x: Any, weight: Any, bias: Any) -> Any:
 def _layer_norm_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     jnp = jax_door.jnp()
     forward: Call = call.attrs["forward"]
-    found = left(forward, (x,))
+    found = residual_of(forward, (x,))
     if found is None:
         return call.op.lower(jnp, call, [grad, x, weight])
     unit = (_rows(forward, x) - found.mean) * found.factor
@@ -199,7 +206,7 @@ def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
     square = jnp.mean(rows * rows, axis=1, keepdims=True)
     factor = jax.lax.optimization_barrier(norm._rsqrt(jnp, square + call.attrs["epsilon"]))
     found = Statistics(None, factor)
-    leave(call, (x,), found)
+    keep_residual(call, (x,), found)
     return _result(call, rows, found, weight, None)
 
 
@@ -212,7 +219,7 @@ def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
 def _rms_norm_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
     jnp = jax_door.jnp()
     forward: Call = call.attrs["forward"]
-    found = left(forward, (x,))
+    found = residual_of(forward, (x,))
     if found is None:
         return call.op.lower(jnp, call, [grad, x, weight])
     unit = _rows(forward, x) * found.factor

@@ -1,8 +1,8 @@
-"""The gradient of max pooling on GPUs: every pixel asks the few windows that cover it.
+"""The gradient of max pooling on GPUs: every pixel reads the few windows that cover it.
 
 The plain rule writes each window's gradient to the pixel it came from, tap by tap, through padded
-copies of the whole image. Here one pass notes which tap won each window, and one pass over the
-pixels collects; both read neighbours only.
+copies of the whole image. Here one pass stores which tap won each window, and one pass over the
+pixels gathers; both read neighbours only.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import itertools
 import math
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.ops import pooling
 
 

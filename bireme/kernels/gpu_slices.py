@@ -1,7 +1,7 @@
-"""Gradients of slices on GPUs: neighbours are joined, not padded with zeros and added.
+"""Gradients of slices on GPUs: neighbours are concatenated, not padded with zeros and added.
 
-`x[..., :n]` and `x[..., n:]` give two gradients of x's whole shape that are mostly zeros. Their
-sum is the two pieces side by side, which is read and written once.
+`x[..., :n]` and `x[..., n:]` give two gradients of x's whole shape that are mostly zeros. Their sum
+is the concatenation of the two pieces, which is read and written once.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import know, known_as
+from bireme.core.lowering import annotate, annotation_of
 from bireme.core.op import Call
+from bireme.host import jax_door
 
 _NAME = "joined_slices"
 
@@ -29,7 +29,7 @@ class Part:
 
     def plus(self, other: Any) -> Any:
         """The sum with a neighbour (see gpu_sums)."""
-        part = known_as(other)
+        part = annotation_of(other)
         if not isinstance(part, Part) or part.axis != self.axis:
             return None
         low, high = sorted((self, part), key=lambda p: p.start)
@@ -41,7 +41,7 @@ class Part:
         pads = [(0, 0)] * other.ndim
         pads[self.axis] = (joined.start, other.shape[self.axis] - joined.stop)
         out = jnp.pad(piece, pads) if any(pads[self.axis]) else piece
-        know(out, joined)
+        annotate(out, joined)
         return out
 
 
@@ -72,5 +72,5 @@ def _getitem_grad(call: Call, grad: Any) -> Any:
     (out,) = call.op.lower(jax_door.jnp(), call, [grad])
     span = _one_span(call.attrs["forward"])
     if span is not None:
-        know(out, Part(grad, *span))
+        annotate(out, Part(grad, *span))
     return (out,)

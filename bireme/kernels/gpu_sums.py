@@ -1,7 +1,7 @@
-"""Sums on GPUs: what is known about the addends decides how they are added.
+"""Sums on GPUs: annotations of the addends decide how they are added.
 
-An addend whose description has a method `plus` gets to do it; otherwise the sum is known as one of
-its addends, for kernels that would rather read those (a norm after a residual connection).
+If the annotation of an addend has a method `plus`, that adds them; otherwise the sum is annotated
+with its addends, for kernels that would rather read those (a norm after a residual connection).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, in_type, know, known_as
+from bireme.core.lowering import Widened, annotate, annotation_of, in_type
 from bireme.core.op import Call
+from bireme.host import jax_door
 from bireme.kernels.pallas_norm import Term
 
 _NAME = "known_sums"
@@ -36,16 +36,16 @@ class Biased:
 
 
 def addends_of(array: Any) -> tuple[Any, ...]:
-    known = known_as(array)
+    known = annotation_of(array)
     return known.addends if isinstance(known, Sum) else (array,)
 
 
 def term_of(array: Any, width: int) -> Term:
     """A float32 array [..., width] as rows, in half precision if that is what it came from."""
-    known = known_as(array)
+    known = annotation_of(array)
     if not isinstance(known, Widened):
         return Term(array.reshape(-1, width))
-    biased = known_as(known.narrow)
+    biased = annotation_of(known.narrow)
     if isinstance(biased, Biased):
         return Term(biased.product.reshape(-1, width), biased.bias)
     return Term(known.narrow.reshape(-1, width))
@@ -53,10 +53,10 @@ def term_of(array: Any, width: int) -> Term:
 
 def _before_widening(x: Any, y: Any) -> Any:
     """The sum of two arrays that were widened, if it can be made in their own type as well."""
-    a, b = known_as(x), known_as(y)
+    a, b = annotation_of(x), annotation_of(y)
     if not (isinstance(a, Widened) and isinstance(b, Widened)):
         return None
-    known = known_as(a.narrow)
+    known = annotation_of(a.narrow)
     if not getattr(known, "widened", False) or a.narrow.dtype != b.narrow.dtype:
         return None
     narrow = known.plus(b.narrow)
@@ -70,7 +70,7 @@ def _alike(call: Call) -> bool:
 
 @kernel("add", name=_NAME, platform="gpu", accepts=_alike)
 def _add(call: Call, x: Any, y: Any) -> Any:
-    for known, other in ((known_as(y), x), (known_as(x), y)):
+    for known, other in ((annotation_of(y), x), (annotation_of(x), y)):
         plus = getattr(known, "plus", None)
         out = None if plus is None else plus(other)
         if out is not None:
@@ -80,12 +80,12 @@ def _add(call: Call, x: Any, y: Any) -> Any:
         return out
     out = call.op.lower(jax_door.jnp(), call, [x, y])
     addends = (*addends_of(x), *addends_of(y))
-    know(out, Sum(addends if len(addends) <= _MANY else (x, y)))
+    annotate(out, Sum(addends if len(addends) <= _MANY else (x, y)))
     return out
 
 
 def _long(call: Call) -> bool:
-    """A linear layer with a bias that can be left to whoever reads the result."""
+    """A linear layer whose bias can be added by the reader of its result."""
     x, _, bias = call.types
     kind = call.outs[0].dtype
     return (
@@ -98,5 +98,5 @@ def _long(call: Call) -> bool:
 def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
     product = call.op.lower(jax_door.jnp(), call, [x, weight, None])
     out = product + bias
-    know(out, Biased(product, bias))
+    annotate(out, Biased(product, bias))
     return out

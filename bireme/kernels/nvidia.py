@@ -1,11 +1,11 @@
-"""What NVIDIA GPU there is, for kernels that need one."""
+"""The NVIDIA GPU of this machine, for kernels that need one."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from bireme.core import jax_door
+from bireme.host import jax_door
 
 
 @functools.cache

@@ -1,10 +1,9 @@
-"""Generating a token at a time on a GPU: kernels that read each weight once, at the memory's speed.
+"""Decoding on a GPU: kernels that read each weight once, at the speed of memory.
 
-A step for one token multiplies a row by every weight of the model. What is computed is nothing,
-what is read is everything, and waiting for a kernel costs as much as reading megabytes. So a
-product is left in parts: each program of its kernel sums over a piece of the inner dimension,
-nobody adds the pieces up, and whoever reads the product does that while it reads. Residual sums and
-norms are taken into the reader in the same way.
+A step for one token multiplies a row by every weight of the model. Arithmetic costs nothing, memory
+traffic is everything, and a kernel launch costs as much as reading megabytes. So a product stays in
+parts: each program of its kernel sums over a piece of the inner dimension, and the kernel that
+reads the product adds the pieces. Residual sums and norms move into the reader in the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core import jax_door
+from bireme.host import jax_door
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,8 @@ def multiply(
 
     array_at = None if rows.array is None else take(rows.array, (count, tile.rows), piece)
     product = rows.product
+    parts_at: Any = None
+    squares_at: Any = None
     if product is not None:
         # Its columns may start anywhere, so that its blocks are everything, read in part.
         parts_at = take(product.parts, product.parts.shape, lambda i, k: (0, 0, 0))

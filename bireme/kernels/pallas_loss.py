@@ -1,10 +1,10 @@
-"""Cross-entropy over many classes on a GPU: the logits are read once, and once for the slope."""
+"""Cross-entropy over many classes on a GPU: the loss reads the logits once, and its slope once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bireme.core import jax_door
+from bireme.host import jax_door
 
 # (columns that a program works on at once, its warps), by measurement on an H200
 _SUM = 4096, 4
@@ -60,8 +60,8 @@ def slope(
     logits: Any, total: Any, label: Any, scale: Any, width: int, *, interpret: bool = False
 ) -> Any:
     """(softmax(logits) - one_hot(label)) * scale in the logits' type, zero from `width` on. `total`
-    is log_sum_exp; like `label` and `scale` it is [rows]. Written over the logits: whoever reads
-    them must come before `total`, or they are copied first."""
+    is log_sum_exp; like `label` and `scale` it is [rows]. The result overwrites the logits: other
+    readers must come before `total`, or the logits are copied first."""
     jax = jax_door.jax()
     jnp, pl, triton = jax.numpy, jax_door.pallas(), jax_door.pallas_triton()
     rows, columns = logits.shape

@@ -1,23 +1,21 @@
 """Norms over rows on a GPU, with the residual sums around them: everything is read once.
 
-Forward: rows are added up, written, and normalised while they are in registers. Backward: the
-gradients that meet at the norm's result are added up, go through the norm and onto the gradient of
-the residual stream; the sums over rows for weight and bias are taken on the way.
+Forward: rows are added, written, and normalised while they are in registers. Backward: the
+gradients at the norm's result are added, propagated through the norm and added to the gradient of
+the residual stream; the sums over rows for weight and bias are computed on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from bireme.core import jax_door
+from bireme.host import jax_door
 
 _ROWS = 16  # of a program's share in the gradient, whose sums over rows it writes once
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """An addend [rows, width]; with a bias [width], both in half precision, their rounded sum."""
 
     array: Any
@@ -60,6 +58,7 @@ def _arguments(terms: Sequence[Term]) -> list[Any]:
     return [a for t in terms for a in (t.array, t.bias) if a is not None]
 
 
+@jax_door.traced_once("centred", "epsilon", "dtype", "interpret")
 def forward(
     terms: Sequence[Term],
     weight: Any,
@@ -129,6 +128,7 @@ def forward(
     return made[0], made[1], mean, made[2][:, None]
 
 
+@jax_door.traced_once("narrow", "interpret")
 def backward(
     grads: Sequence[Term],
     residual: Any,

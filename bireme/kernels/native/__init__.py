@@ -1,10 +1,14 @@
-"""Native CPU kernels (C++ through XLA's FFI), built once per machine.
+"""Native CPU kernels (C++), built once per machine. Compiled programs call them through XLA's FFI,
+the cold tier directly (calling.py).
 
-The library is compiled with the machine's own instruction set when a C++ compiler is there, kept in
-the cache folder, and keyed by sources, compiler, CPU and jaxlib; a build removes libraries that
-nobody has loaded for a month. Without a compiler the plain lowerings are used. `BIREME_NATIVE=0`
-turns it off; `BIREME_NATIVE_FLAGS` adds compiler flags (`make test-asan` builds it with sanitizers
-that way).
+A wheel has libraries for several instruction sets (bundled.py). Elsewhere one is built, with the
+machine's own instruction set, if a C++ compiler exists. It is kept in the cache folder, and keyed
+by sources, compiler, CPU and jaxlib; a build removes libraries that were not loaded for a month. A
+separate process builds it: a program that ends meanwhile leaves the kernels to the next one.
+Programs run without the kernels until they are there, and where there is no compiler or no cache
+folder.
+`BIREME_NATIVE=0` turns it off; `BIREME_NATIVE_FLAGS` adds compiler flags (`make test-asan` builds
+it with sanitizers that way).
 """
 
 from __future__ import annotations
@@ -14,17 +18,14 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
-import tempfile
 import threading
-import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bireme.core import config, jax_door
+from bireme.host import background, cache_folder, config, jax_door
+from bireme.kernels.native import building, bundled
 
 HANDLERS = (
     "bireme_attention_forward",
@@ -51,6 +52,9 @@ HANDLERS = (
     "bireme_squeeze_excite",
     "bireme_channel_means",
     "bireme_layer_norm",
+    "bireme_rms_norm",
+    "bireme_cache_attend",
+    "bireme_quantised_linear",
     "bireme_lstm_forward",
     "bireme_lstm_backward",
     "bireme_gru_forward",
@@ -62,12 +66,13 @@ _FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w"),
     *os.environ.get("BIREME_NATIVE_FLAGS", "").split(),
 )
-_KEPT = 30 * 24 * 3600  # seconds that a library stays after it was last loaded
 
 _here = Path(__file__).parent
 _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
 _failed = False
+_waiting: threading.Thread | None = None  # for a build
+_registered: ctypes.CDLL | None = None  # with XLA
 
 
 def compiler() -> str | None:
@@ -85,7 +90,14 @@ def _cpu() -> str:
         return platform.processor()
 
 
-def library_path() -> Path:
+def _bundled() -> Path | None:
+    """The library that came with the package, if it has one for this machine."""
+    if os.environ.get("BIREME_NATIVE_FLAGS") or not (_here / "built").is_dir():
+        return None
+    return bundled.best(_here / "built", frozenset(_cpu().split()))
+
+
+def library_path(folder: str) -> Path:
     """Where the library for these sources, this compiler and this machine is kept."""
     from jaxlib.version import __version__ as jaxlib_version
 
@@ -94,66 +106,59 @@ def library_path() -> Path:
         digest.update((_here / name).read_bytes())
     for part in (*_FLAGS, str(compiler()), _cpu(), jaxlib_version):
         digest.update(part.encode())
-    return Path(config.cache_dir) / "native" / f"bireme_kernels_{digest.hexdigest()[:20]}.so"
-
-
-def build(path: Path) -> None:
-    """Compile the sources into `path`, atomically; several at once, as there are cores."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    include = f"-I{jax_door.jax().ffi.include_dir()}"
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-
-        def run(*arguments: str) -> None:
-            command = [str(compiler()), *_FLAGS, *arguments]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-
-        def compiled(source: Path) -> str:
-            made = str(Path(folder) / f"{source.stem}.o")
-            run(include, "-c", str(source), "-o", made)
-            return made
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(compiled, sorted(_here.glob("*.cc"))))
-        library = Path(folder) / path.name
-        run("-shared", *objects, "-o", str(library))
-        os.replace(library, path)
-    remove_old(path)
-
-
-def remove_old(keep: Path) -> None:
-    """Remove the other libraries of this folder, and what broken builds left there, that nobody
-    has used for a month. Processes that have one loaded keep it; one that finds it gone builds."""
-    for path in keep.parent.iterdir():
-        ours = path.suffix == ".so" and path.name.startswith(("bireme_kernels_", "bireme_cuda_"))
-        left = path.is_dir() and path.name.startswith("tmp")
-        with suppress(OSError):  # another process was faster, or the folder is not ours to clean
-            if (ours or left) and path != keep and time.time() - path.stat().st_mtime > _KEPT:
-                shutil.rmtree(path) if left else path.unlink()
+    return Path(folder) / f"bireme_kernels_{digest.hexdigest()[:20]}.so"
 
 
 def load() -> ctypes.CDLL | None:
-    """The library with its handlers registered, built on first need; None where it cannot be."""
+    """The library, built and waited for on first need; None where it cannot be."""
+    return _load(wait=True)
+
+
+def arrived() -> ctypes.CDLL | None:
+    """The library if it is there by now. The first call begins to build it where it is not."""
+    global _waiting
+    if _library is None and not _failed and _waiting is None and _load(wait=False) is None:
+        _waiting = threading.Thread(target=_load_aside, name="bireme-kernels", daemon=True)
+        _waiting.start()
+    return _library
+
+
+def _load_aside() -> None:
+    with suppress(RuntimeWarning):  # an error here would end in this thread
+        load()
+
+
+def _load(wait: bool) -> ctypes.CDLL | None:
     global _library, _failed
     if _library is not None or _failed:
         return _library
     with _lock:
         if _library is not None or _failed:
             return _library
-        if os.environ.get("BIREME_NATIVE", "1") == "0" or compiler() is None or config.forked:
+        off = os.environ.get("BIREME_NATIVE", "1") == "0" or config.forked
+        ready = None if off else _bundled()
+        if ready is not None:
+            with suppress(OSError):  # another C library, for example
+                _library = ctypes.CDLL(str(ready))
+                return _library
+        folder = None if off or compiler() is None else cache_folder.inside("native")
+        if folder is None:
             _failed = True
             return None
         try:
-            path = library_path()
-            if not path.exists():
-                build(path)
-            with suppress(OSError):  # a folder that is only read
-                os.utime(path)  # says when it was last used
-            _library = _register(_opened(path))
-        except (OSError, subprocess.SubprocessError, AttributeError) as e:
+            path = library_path(folder)
+            if not wait and not building.is_there(path):
+                return None
+            _library = _opened(path)
+            building.keep_young(path)
+        except background.Stopped:
+            if background.is_worker():
+                raise  # a program that will not run need not be compiled
+            return None
+        except (OSError, building.BuildFailed) as e:
             _failed = True  # first: the warning may be an error, and one attempt is enough
-            detail = getattr(e, "stderr", None) or str(e)
             warnings.warn(
-                f"the native CPU kernels could not be built, plain ones are used: {detail[:400]}",
+                f"the native CPU kernels could not be built, plain ones are used: {str(e)[:600]}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -161,25 +166,38 @@ def load() -> ctypes.CDLL | None:
 
 
 def _opened(path: Path) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError:
-        if path.exists():
-            raise
-        build(path)  # removed as an old one, a moment ago
-        return ctypes.CDLL(str(path))
+    command = [str(compiler()), *_FLAGS]
+    include = f"-I{bundled.include_folder()}"
+    sources = [[*command, include, "-c", str(p)] for p in sorted(_here.glob("*.cc"))]
+    return building.opened(path, sources, [*command, "-shared"], [])
 
 
-def _register(library: Any) -> Any:
-    jax = jax_door.jax()
-    for name in HANDLERS:
-        capsule = jax.ffi.pycapsule(getattr(library, name))
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-    return library
+def _register(library: Any) -> None:
+    """Tell XLA of the handlers, once."""
+    global _registered
+    with _lock:
+        if _registered is library:
+            return
+        jax = jax_door.jax()
+        for name in HANDLERS:
+            capsule = jax.ffi.pycapsule(getattr(library, name))
+            jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+        _registered = library
+
+
+def wanted() -> ctypes.CDLL | None:
+    """The library, for what is compiled now. Nobody waits for a build, which takes minutes, unless
+    compilations are waited for (BIREME_COMPILE=sync, always)."""
+    return arrived() if config.compile_mode == "auto" else load()
 
 
 def available() -> bool:
-    return load() is not None
+    """Whether a program that is compiled now can call the kernels."""
+    library = wanted()
+    if library is None:
+        return False
+    _register(library)
+    return True
 
 
 def unavailable() -> bool:
@@ -189,8 +207,7 @@ def unavailable() -> bool:
 
 def has_bfloat16() -> bool:
     """Whether the kernels were built for a CPU that multiplies bfloat16 numbers."""
-    library = load()
-    return library is not None and bool(library.bireme_has_bfloat16())
+    return available() and bool(wanted().bireme_has_bfloat16())  # type: ignore[union-attr]
 
 
 def vector_shape() -> tuple[int, int]:

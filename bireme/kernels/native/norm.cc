@@ -1,5 +1,5 @@
-// Layer norm of rows, as an XLA FFI handler for inference. (In training XLA fuses it with what is
-// around it.)
+// Layer norm and RMS norm of rows, as XLA FFI handlers for inference. (In training XLA fuses
+// them with what is around them.)
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +23,16 @@ float SumOf(const float* row, int64_t width, const Each& each) {
   return total;
 }
 
+// Calls work(first, last) for shares of the rows.
+template <typename Work>
+void ByShares(ffi::ThreadPool& pool, int64_t rows, int64_t width, const Work& work) {
+  constexpr int64_t kShare = 1 << 13;  // elements that a thread takes at once
+  const int64_t share = std::max<int64_t>(1, kShare / width);
+  TeamFor(pool, CeilDiv(rows, share), [&](int64_t job) {
+    work(job * share, std::min(rows, (job + 1) * share));
+  });
+}
+
 // Operands: x [rows, width], weight and bias [width].
 ffi::Error LayerNorm(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> weight,
                      ffi::Buffer<ffi::F32> bias, ffi::ResultBuffer<ffi::F32> y, float epsilon) {
@@ -41,10 +51,28 @@ ffi::Error LayerNorm(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<
       for (; c < width; ++c) to[c] = (from[c] - mean) * factor * scale[c] + shift[c];
     }
   };
-  constexpr int64_t kShare = 1 << 13;  // elements that a thread takes at once
-  const int64_t share = std::max<int64_t>(1, kShare / width);
-  TeamFor(pool, CeilDiv(rows, share), [&](int64_t job) {
-    work(job * share, std::min(rows, (job + 1) * share));
+  ByShares(pool, rows, width, work);
+  return ffi::Error::Success();
+}
+
+// Operands: x [rows, width], weight [width] or empty.
+ffi::Error RmsNorm(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> weight,
+                   ffi::ResultBuffer<ffi::F32> y, float epsilon) {
+  const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
+  const float* scale = weight.element_count() ? weight.typed_data() : nullptr;
+  ByShares(pool, rows, width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const float* from = x.typed_data() + r * width;
+      float* to = y->typed_data() + r * width;
+      const float mean = SumOf(from, width, [](auto v) { return v * v; }) / width;
+      const float factor = 1.0f / std::sqrt(mean + epsilon);
+      int64_t c = 0;
+      for (; c + kLanes <= width; c += kLanes) {
+        const Vec unit = Load(from + c) * factor;
+        Store(to + c, scale == nullptr ? unit : unit * Load(scale + c));
+      }
+      for (; c < width; ++c) to[c] = from[c] * factor * (scale == nullptr ? 1 : scale[c]);
+    }
   });
   return ffi::Error::Success();
 }
@@ -53,5 +81,7 @@ ffi::Error LayerNorm(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_layer_norm, LayerNorm,
                               FloatRets<1>(BindFloats<3>()).Attr<float>("epsilon"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(bireme_rms_norm, RmsNorm,
+                              FloatRets<1>(BindFloats<2>()).Attr<float>("epsilon"));
 
 }  // namespace bireme
