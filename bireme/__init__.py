@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from math import e, inf, nan, pi
+from sys import modules as _modules
 from typing import Any
 
-from bireme import ops as _ops
+from bireme import addresses as _addresses
+from bireme.api import public as _public
 from bireme.core import executor as _executor  # noqa: F401 (registers itself as the runner)
-from bireme.core import keywords as _keywords
 from bireme.core.dtype import DType as dtype  # noqa: N813 (Paddle's name)
 from bireme.core.dtype import (
     bfloat16,
@@ -36,23 +37,17 @@ from bireme.core.dtype import (
     uint64,
 )
 from bireme.core.dtype import bool_ as bool
-from bireme.core.errors import install_traceback_filter as _install_traceback_filter
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
 from bireme.core.tensor import Parameter, Size, Tensor
-from bireme.kernels import cpu_heap as _cpu_heap
-from bireme.ops import forms as _forms
-from bireme.ops import inplace as _inplace
+from bireme.missing import MissingAttributeError as _MissingAttributeError
 from bireme.ops import methods as _methods
 
 __version__ = "0.1.0"
 newaxis = None
 
-_cpu_heap.share()
-_install_traceback_filter()
-_functions = _ops.public(tuple(f for f in _ops.FAMILIES if f not in _ops.FUNCTIONAL))
-_functions |= _inplace.functions(_functions)
-_methods.attach(_functions, tuple(_ops.modules.values()))
-globals().update(_keywords.accept("", _functions, forms=_forms.FORMS))
+_methods.attach()
+_functions = _public.functions("paddle")
+globals().update(_functions)
 
 # Paddle's short names.
 half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
@@ -155,15 +150,13 @@ def __getattr__(name: str) -> Any:
         found = getattr(import_module(f"bireme.{_LAZY_NAMES[name]}"), name)
         globals()[name] = found  # asked once
         return found
-    if name.startswith("_"):  # a probe of some tool; no time for advice
+    if name.startswith("__"):  # a probe of some tool
         raise AttributeError(f"module 'bireme' has no attribute {name!r}")
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, __all__, 3)
-    hint = f"; nearest: {', '.join(near)}" if near else ""
-    raise AttributeError(
-        f"bireme has no attribute {name!r}{hint}. What exists of Paddle's API: dir(bireme)"
-    )
+    try:
+        return _addresses.find("", name)
+    except AttributeError:
+        advice = "what exists of Paddle's API: dir(bireme)"
+        raise _MissingAttributeError(f"bireme.{name}", _modules[__name__], advice) from None
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ Detection programs reach a few kernels this way that have, or had, no public fun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bireme.core.tensor import Tensor
@@ -73,7 +74,12 @@ def prior_box(input: Tensor, image: Tensor, *pairs: _Pairs) -> tuple[Tensor, Ten
     return detection.prior_box(input, image, steps=steps, variance=variance, **settings)
 
 
-def box_coder(prior_box: Tensor, prior_box_var: Any, target_box: Tensor, *pairs: _Pairs) -> Tensor:
+def box_coder(
+    prior_box: Tensor,
+    prior_box_var: Tensor | Sequence[float] | None,
+    target_box: Tensor,
+    *pairs: _Pairs,
+) -> Tensor:
     """Boxes as offsets from priors, or back."""
     settings = _attributes(pairs)
     spread = settings.pop("variance", None)

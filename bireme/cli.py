@@ -1,4 +1,4 @@
-"""The command line: `bireme demo | run | launch | convert | info | bench`."""
+"""The command line: `bireme demo | run | ocr | convert | chat | generate | serve | models` …"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,6 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bireme.distributed.launch.main import main as launch
 
         return launch(given[1:], compat=True)
+    if given[:1] == ["ocr"]:
+        from bireme.ocr.cli import main as ocr
+
+        return ocr(given[1:])
     options = _parser().parse_args(given)
     return options.function(options)
 
@@ -35,19 +40,31 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(function=_demo)
 
     run = commands.add_parser("run", help="run a Paddle script on Bireme, unchanged")
-    run.add_argument("script", help="the Python file")
+    run.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
+    run.add_argument("script", help="the Python file (with -m: the module)")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
     run.set_defaults(function=_run)
 
     commands.add_parser("launch", help="run a script as several processes")
+    commands.add_parser("ocr", help="read the text in images and PDF files")
 
     info = commands.add_parser("info", help="versions, devices, cache and switches")
     info.set_defaults(function=_info)
 
-    convert = commands.add_parser("convert", help="an ONNX model as a folder that jit.load reads")
-    convert.add_argument("model", help="the .onnx file")
+    convert = commands.add_parser(
+        "convert", help="a model of PyTorch (.pt2) or ONNX as a folder that jit.load reads"
+    )
+    convert.add_argument("model", help="the .pt2 or .onnx file")
     convert.add_argument("output", help="folder for model.json and model.safetensors")
     convert.set_defaults(function=_convert)
+
+    from bireme.zoo import commands as of_the_zoo
+
+    of_the_zoo.add(commands)
+
+    from bireme.serving import cli as of_the_server
+
+    of_the_server.add(commands)
 
     bench = commands.add_parser("bench", help="measure against other frameworks")
     bench.add_argument("arguments", nargs=argparse.REMAINDER, help="see docs/benchmarks.md")
@@ -61,18 +78,31 @@ def _demo(options: argparse.Namespace) -> int:
         print(f"The demo needs {', '.join(lacking)}: pip install 'bireme[demo]'", file=sys.stderr)
         return 1
     from bireme.demo import run
+    from bireme.device import tune_process
 
+    tune_process()
     return run(Path(options.output), options.epochs)
 
 
 def _run(options: argparse.Namespace) -> int:
+    from bireme import compat_main
+    from bireme.device import tune_process
+
+    tune_process()
+    sys.argv = [options.script, *options.arguments]
+    if options.module:
+        sys.path.insert(0, os.getcwd())
+        try:
+            run = compat_main.module_runner(options.script)
+        except compat_main.ModuleNotRunnable as e:
+            print(f"bireme run: {e}", file=sys.stderr)
+            return 2
+        run()
+        return 0
     script = Path(options.script)
     if not script.is_file():
         print(f"bireme run: there is no file {options.script!r}", file=sys.stderr)
         return 2
-    from bireme import compat_main
-
-    sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(script.resolve().parent))
     compat_main.run(script)
     return 0
@@ -81,7 +111,7 @@ def _run(options: argparse.Namespace) -> int:
 def _info(options: argparse.Namespace) -> int:
     from bireme import device
     from bireme.backends import available_backends
-    from bireme.core import config, jax_door
+    from bireme.host import config, jax_door
 
     jax = jax_door.jax()
     rows = [
@@ -106,19 +136,28 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from bireme import jit, onnx
+    from bireme import convert, jit
     from bireme.core.errors import BiremeError
 
     target = Path(options.output) / "model"
     try:
-        layer = onnx.load(options.model)
+        layer = convert.load(options.model)
         target.parent.mkdir(parents=True, exist_ok=True)
-        jit.save(layer, str(target), layer.input_specs())
+        jit.save(layer, str(target), _input_specs(layer))
     except (BiremeError, OSError) as e:
         print(f"bireme convert: {e}", file=sys.stderr)
         return 1
+    parameters = layer.parameters()
+    count = sum(p.size for p in parameters)
+    print(f"{count:,} elements in {len(parameters)} parameters")
     print(f"wrote {target}.json and {target}.safetensors; load them with jit.load({str(target)!r})")
     return 0
+
+
+def _input_specs(layer: Any) -> Any:
+    """The inputs that an imported model declares; Paddle's models have them as a property."""
+    specs = layer.input_specs
+    return specs() if callable(specs) else specs
 
 
 def _version(name: str) -> str:
@@ -129,8 +168,13 @@ def _version(name: str) -> str:
 
 
 def _cache(folder: str) -> str:
+    from bireme.host import cache_folder
+
     if not folder:
         return "off"
+    why = cache_folder.problem(folder)
+    if why is not None:
+        return f"{folder} (not used: {why})"
     files = [f for f in Path(folder).rglob("*") if f.is_file()]
     size = sum(f.stat().st_size for f in files) / 2**20
     return f"{folder} ({len(files)} files, {size:.1f} MiB)"

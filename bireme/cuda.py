@@ -5,8 +5,7 @@ They are about whatever accelerator there is, as in Paddle, not about NVIDIA's a
 
 from __future__ import annotations
 
-from typing import Any
-
+from bireme.api.types import DeviceLike
 from bireme.core import place
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import Place
@@ -69,7 +68,7 @@ def set_device(device: int | str | Place) -> None:
     _set_device(as_accelerator(device) if isinstance(device, int) else device)
 
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
+def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
     """Bytes of an accelerator's memory that are free for this process, and all of them."""
     where = as_accelerator(device)
     found = {} if where.is_cpu_place() else statistics(where)

@@ -2,36 +2,9 @@
 
 from __future__ import annotations
 
-from bireme.core.keywords import accept as _accept
-from bireme.ops.fft import (
-    fft,
-    fft2,
-    fftfreq,
-    fftn,
-    fftshift,
-    hfft,
-    hfft2,
-    hfftn,
-    ifft,
-    ifft2,
-    ifftn,
-    ifftshift,
-    ihfft,
-    ihfft2,
-    ihfftn,
-    irfft,
-    irfft2,
-    irfftn,
-    rfft,
-    rfft2,
-    rfftfreq,
-    rfftn,
-)
+from bireme.api import public as _public
 
-__all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
-    "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft",
-    "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+_functions = _public.functions("paddle.fft")
+globals().update(_functions)
 
-globals().update(_accept("fft", {name: globals()[name] for name in __all__}))
+__all__ = sorted(_functions)  # pyright: ignore[reportUnsupportedDunderAll] (in the stub)

@@ -1,12 +1,14 @@
-"""`paddle.set_flags` and `paddle.get_flags`: the switches of Paddle that mean something here."""
+"""`paddle.set_flags` and `paddle.get_flags`: the switches of Paddle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-from bireme.core import config, trace
+from bireme.core import trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.host import config
 
 
 class _Flag(NamedTuple):
@@ -27,6 +29,11 @@ def _run_each_op(value: Any) -> None:
     trace.state.trace.limit = config.trace_limit()
 
 
+def _allow_tf32(value: Any) -> None:
+    trace.flush()
+    config.tf32 = bool(value)
+
+
 def _always_on(value: Any) -> None:
     if not value:
         raise InvalidArgument(
@@ -38,10 +45,44 @@ def _always_on(value: Any) -> None:
 _FLAGS = {
     # A NaN or an infinity in a result raises and names the op that made it.
     "FLAGS_check_nan_inf": _Flag(lambda: config.check_nan_inf, _check_nan_inf),
+    # A GPU's float32 products and convolutions may round their inputs to TF32.
+    "FLAGS_allow_tf32": _Flag(lambda: config.tf32, _allow_tf32),
     # Every op runs at its call, so that time is spent where it belongs.
     "FLAGS_benchmark": _Flag(lambda: config.eager_mode == "op", _run_each_op),
     # Views share memory with what they are views of.
     "FLAGS_use_stride_kernel": _Flag(lambda: True, _always_on),
+}
+
+# Settings of Paddle's allocators, kernels and program format. Programs set them and read them back;
+# there is nothing here that they could change.
+_OF_PADDLE: dict[str, Any] = {
+    "FLAGS_allocator_strategy": "auto_growth",
+    "FLAGS_call_stack_level": 1,
+    "FLAGS_check_nan_inf_level": 0,
+    "FLAGS_conv_workspace_size_limit": 512,
+    "FLAGS_cudnn_batchnorm_spatial_persistent": False,
+    "FLAGS_cudnn_exhaustive_search": False,
+    "FLAGS_eager_communication_connection": False,
+    "FLAGS_eager_delete_tensor_gb": 0.0,
+    "FLAGS_enable_async_trace": False,
+    "FLAGS_enable_pir_api": True,
+    "FLAGS_enable_pir_in_executor": True,
+    "FLAGS_enable_pir_with_pt_in_dy2st": True,
+    "FLAGS_fraction_of_gpu_memory_to_use": 0.92,
+    "FLAGS_max_inplace_grad_add": 0,
+    "FLAGS_new_executor_sequential_run": False,
+    "FLAGS_paddle_num_threads": 1,
+    "FLAGS_pir_apply_inplace_pass": True,
+    "FLAGS_prim_enable_dynamic": False,
+    "FLAGS_sort_sum_gradient": False,
+    "FLAGS_use_auto_growth_pinned_allocator": False,
+    "FLAGS_use_mkldnn": False,
+    "FLAGS_use_stream_safe_cuda_allocator": True,
+    "FLAGS_use_system_allocator": False,
+}
+_FLAGS |= {
+    name: _Flag(partial(_OF_PADDLE.get, name), partial(_OF_PADDLE.__setitem__, name))
+    for name in _OF_PADDLE
 }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bireme.core.keywords import accept as _accept
-from bireme.ops.signal import frame, istft, overlap_add, stft
+from bireme.api import public as _public
 
-__all__ = ["istft", "stft"]
+_functions = _public.functions("paddle.signal")
+globals().update(_functions)
 
-_names = {"frame": frame, "istft": istft, "overlap_add": overlap_add, "stft": stft}
-globals().update(_accept("signal", _names))
+# As in Paddle, which has `frame` and `overlap_add` here without listing them.
+__all__ = sorted(_functions.keys() - {"frame", "overlap_add"})  # pyright: ignore[reportUnsupportedDunderAll] (in the stub)

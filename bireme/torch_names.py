@@ -20,6 +20,7 @@ from typing import Any
 
 from bireme import compat
 from bireme.core.errors import InvalidArgument
+from bireme.missing import MissingModuleError, own_names
 
 _PREFIX = "torch"
 
@@ -42,7 +43,8 @@ class _TorchFinder(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=True)
 
     def _is_asked(self) -> bool:
-        """Whether the code that imports is to see Bireme."""
+        """Whether the code that imports is to see Bireme. Python tells a finder the name of what
+        is imported and not by whom, so the frames are asked."""
         frame = sys._getframe()
         asking: list[str] = []
         while frame is not None:
@@ -57,11 +59,11 @@ class _TorchFinder(MetaPathFinder, Loader):
         target = compat._find(name)
         if target is None:
             owner = compat._find(name.rpartition(".")[0]) or importlib.import_module("bireme")
-            raise compat.MissingModuleError(compat._missing(spec.name, owner))
+            raise MissingModuleError(spec.name, owner)
         made = compat._alias(spec.name, target)
         if spec.name == _PREFIX:
             functional = importlib.import_module("bireme.nn.functional")
-            compat._own(made)["relu"] = functional.relu
+            own_names(made)["relu"] = functional.relu
         return made
 
     def exec_module(self, module: ModuleType) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
@@ -36,10 +37,15 @@ if _CACHE_OWNER not in os.environ:
     os.environ["BIREME_CACHE_DIR"] = tempfile.mkdtemp(prefix="bireme-tests-")
 
 
+# A shell starts what runs in the background with Ctrl-C ignored, and tests interrupt themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_unconfigure() -> None:
     # A program or a native kernel that is still being built would miss the folder it goes to.
-    if "bireme.core.background" in sys.modules:
-        sys.modules["bireme.core.background"].finish()
+    if "bireme.host.background" in sys.modules:
+        sys.modules["bireme.host.background"].finish(patience=None)
     if os.environ.get(_CACHE_OWNER) == str(os.getpid()):
         shutil.rmtree(os.environ["BIREME_CACHE_DIR"], ignore_errors=True)
 
@@ -67,7 +73,8 @@ def paddle() -> Any:
 @pytest.fixture(params=["numpy", "xla"])
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs the test once with the NumPy tier only and once with everything compiled."""
-    from bireme.core import config, trace
+    from bireme.core import trace
+    from bireme.host import config
 
     trace.flush()
     mode = "never" if request.param == "numpy" else "always"
@@ -82,7 +89,8 @@ def both_tiers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     `f` takes no arguments and returns a Tensor, or a list or tuple of them.
     """
-    from bireme.core import config, stats, trace
+    from bireme.core import stats, trace
+    from bireme.host import config
 
     # Every test's programs are run from one line below, which is no fault of theirs.
     monkeypatch.setattr(stats, "RECOMPILE_WARNING_AFTER", 10**9)

@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 from bireme import cli
+from bireme.host import config
 
 
 def run(*arguments, cwd=None):
@@ -91,6 +92,101 @@ def test_processes_of_a_script_see_bireme_too(tmp_path):
     result = run("run", os.path.basename(path), cwd=tmp_path)
     assert result.stderr == ""
     assert result.stdout == "[[1.0, 1.0], [2.0, 2.0]] [True, True]\n7 True\n"
+
+
+def test_a_script_is_found_after_chdir(tmp_path):
+    """As under Python itself, `__file__` and the source's lines do not depend on the folder."""
+    script(
+        tmp_path,
+        """
+        import inspect, os, sys
+        import paddle
+
+        @paddle.jit.to_static
+        def f(x):
+            if x.sum() > 0:  # becomes a branch in the graph only if the source is found
+                return x + 1
+            return x - 1
+
+        os.chdir("/")
+        spec = paddle.static.InputSpec([2], "float32")
+        paddle.jit.save(f, sys.argv[1], input_spec=[spec])
+        loaded = paddle.jit.load(sys.argv[1])
+        print(loaded(paddle.ones([2])).tolist(), loaded(-paddle.ones([2])).tolist())
+        print(__file__, inspect.getsourcefile(f.__wrapped__ if hasattr(f, "__wrapped__") else f))
+        print(__spec__ is not None, __package__, sys.argv[0])
+        """,
+    )
+    result = run("run", "script.py", str(tmp_path / "saved"), cwd=tmp_path)
+    path = str(tmp_path / "script.py")
+    assert result.stderr == ""
+    assert result.stdout.splitlines() == [
+        "[2.0, 2.0] [-2.0, -2.0]", f"{path} {path}", "True None script.py",
+    ]  # fmt: skip
+
+
+MODULE = """
+import sys
+import paddle
+from . import helper
+
+def job(n):
+    print(n, helper.double(n), paddle.__name__, flush=True)
+
+if __name__ == "__main__":
+    print(__name__, __package__, __file__, sys.argv, helper.double(2), flush=True)
+    paddle.distributed.spawn(job, (7,), nprocs=1, backend="gloo")
+"""
+
+
+@pytest.mark.parametrize("name", ["package", "package.train"])
+def test_run_of_a_module(tmp_path, name):
+    """As `python -m`: relative imports, packages with a `__main__`, processes of its own."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import paddle\n")
+    (folder / "helper.py").write_text("import paddle\ndouble = lambda n: 2 * n\n")
+    file = folder / ("__main__.py" if name == "package" else "train.py")
+    file.write_text(MODULE)
+    result = run("run", "-m", name, "-m", "--epochs", "3", cwd=tmp_path)
+    assert result.stderr == ""
+    first, second = result.stdout.splitlines()
+    assert first == f"__main__ package {file} {[str(file), '-m', '--epochs', '3']} 4"
+    assert second == "7 14 paddle"
+
+
+def test_run_of_a_module_that_is_not_there(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    for name, message in (
+        ("nothing_like_this", "there is no module 'nothing_like_this'"),
+        ("package.nothing", "there is no module 'package.nothing'"),
+        ("nothing_like_this.inner", "there is no module 'nothing_like_this.inner'"),
+        ("package", "'package' is a package without a __main__ module"),
+        ("sys", "'sys' has no Python code"),
+    ):
+        result = run("run", "-m", name, cwd=tmp_path)
+        assert (result.returncode, result.stderr) == (2, f"bireme run: {message}\n")
+
+
+def test_python_m_bireme(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-m", "bireme", "run", script(tmp_path, "import paddle; print(__name__)")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (result.stdout, result.stderr) == ("__main__\n", "")
+    shown = subprocess.run(
+        [sys.executable, "-m", "bireme", "--help"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("usage: bireme ")
+
+
+def test_info_says_why_there_is_no_cache(capsys, monkeypatch, tmp_path):
+    for folder, said in (("relative", "not an absolute path"), ("", "off")):
+        monkeypatch.setattr(config, "cache_dir", folder)
+        assert cli.main(["info"]) == 0
+        (row,) = [r for r in capsys.readouterr().out.splitlines() if r.startswith("cache folder")]
+        assert said in row
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ import pytest
 
 import bireme as paddle
 import bireme.nn.functional as F
-from bireme.backends.base import Executable
-from bireme.core import config, executor, stats, trace
+from bireme.backends import Executable, reference
+from bireme.core import executor, stats, trace
 from bireme.core.errors import AutogradError, BiremeError
+from bireme.core.program import Program
+from bireme.host import config
 
 # ------------------------------------------------------------------ works as if it ran at once
 
@@ -145,7 +147,7 @@ def test_the_first_compilation_draws_no_numbers_of_the_user():
     """JAX draws from NumPy's generator when it is imported, at some moment of a program."""
     code = (
         "import sys, numpy as np\n"
-        "from bireme.core import jax_door\n"
+        "from bireme.host import jax_door\n"
         "np.random.seed(3)\n"
         "wanted = np.random.rand(4)\n"
         "np.random.seed(3)\n"
@@ -262,7 +264,7 @@ def test_ctrl_c_during_training_loses_no_parameter():
         """
         import os, signal, threading, time, random
         import numpy as np, bireme as paddle
-        from bireme.core import config
+        from bireme.host import config
         config.compile_mode = "sync"
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         net = paddle.nn.Linear(8, 8)
@@ -417,7 +419,7 @@ def test_summing_losses_without_reading_grows_nothing(monkeypatch):
 
 def test_what_dies_unread_is_never_computed(monkeypatch):
     ran = []
-    backend = executor.get_backend("numpy")
+    backend = reference()
     real = type(backend).run_call
     monkeypatch.setattr(
         type(backend),
@@ -522,7 +524,7 @@ def test_running_out_of_memory_names_the_operation(monkeypatch):
         def call(self, *args):
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes")
 
-    monkeypatch.setattr(executor, "_compile", lambda program, job: Exhausted())
+    monkeypatch.setattr(Program, "_compiled", lambda program: Exhausted())
     with pytest.raises(MemoryError, match=r"test_footguns\.py"):
         z.item()
     monkeypatch.undo()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import bireme
-from bireme.core import config
 from bireme.core.errors import BiremeError
+from bireme.host import config
 
 
 def test_lazy_guard(paddle):
@@ -116,3 +118,29 @@ def test_check_shape():
 def test_unsigned_types():
     for name in ("uint16", "uint32", "uint64"):
         assert bireme.ones([2], getattr(bireme, name)).dtype.name == name
+
+
+def test_flags_of_paddles_own_engine_are_kept(paddle):
+    """Their values at the start are the wheel's, where the wheel for CPUs has them."""
+    from bireme import flags
+
+    names = list(flags._OF_PADDLE)
+    before = bireme.get_flags(names)
+    for name, value in before.items():
+        with contextlib.suppress(ValueError):
+            assert paddle.get_flags(name)[name] == pytest.approx(value), name
+    bireme.set_flags({"FLAGS_sort_sum_gradient": True})
+    try:
+        assert bireme.get_flags("FLAGS_sort_sum_gradient") == {"FLAGS_sort_sum_gradient": True}
+    finally:
+        bireme.set_flags(before)
+    assert bireme.get_flags(names) == before
+
+
+def test_except_clauses_for_either_of_paddles_classes():
+    """Paddle checks arguments in Python (TypeError) or in C++ (ValueError)."""
+    for expected in (TypeError, ValueError):
+        with pytest.raises(expected, match=r"\[add\]"):
+            bireme.add("a", bireme.ones([2]))
+        with pytest.raises(expected, match=r"\[eye\]"):
+            bireme.eye(-1)

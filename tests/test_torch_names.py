@@ -77,11 +77,15 @@ def test_parts_of_one_size(paddle):
         try:
             found = p.functional.split(x, given, dim)
         except Exception as e:
-            return type(e).__mro__[-4:]
+            return type(e)
         return [t.tolist() for t in found]
 
     for given in (1, 3, 7, 10, [3, 4], (1, 6), [3, 3], [8, -1]):
-        assert parts(bireme, given) == parts(paddle, given), given
+        ours, theirs = parts(bireme, given), parts(paddle, given)
+        if isinstance(theirs, type):
+            assert issubclass(ours, theirs), given
+        else:
+            assert ours == theirs, given
     assert parts(bireme, 1, -1) == parts(paddle, 1, -1)
     assert bireme.functional.split(bireme.zeros([0, 2]), 3) == ()
     for given, error in ((0, ValueError), (2.5, TypeError)):

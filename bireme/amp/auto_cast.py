@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import ContextDecorator
 from typing import Any
 
+from bireme.autograd.scoped import Scoped
 from bireme.core import dtype as dt
 from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -34,7 +35,25 @@ _SYNONYMS = {
     "softmax_with_cross_entropy": "cross_entropy",
     "lookup_table_v2": "embedding",
     "depthwise_conv2d": "conv2d",
+    "elementwise_floordiv": "floor_divide",
+    "elementwise_max": "maximum",
+    "elementwise_min": "minimum",
+    "elementwise_mod": "remainder",
+    "expand_v2": "expand",
+    "flatten2": "flatten",
+    "lookup_table": "embedding",
+    "p_norm": "norm",
+    "reshape2": "reshape",
+    "squeeze2": "squeeze",
+    "top_k": "topk",
+    "transpose2": "transpose",
+    "unsqueeze2": "unsqueeze",
 }
+
+
+def spellings(op: str) -> set[str]:
+    """The names of an op in Paddle's programs, where they differ from its own."""
+    return {name for name, own in _SYNONYMS.items() if own == op}
 
 
 class Autocast:
@@ -95,18 +114,20 @@ def _names(given: Any, what: str) -> frozenset[str]:
     return frozenset(names)
 
 
-class auto_cast(ContextDecorator):  # noqa: N801 (Paddle's name)
+class auto_cast(Scoped, ContextDecorator):  # noqa: N801 (Paddle's name)
     """Run the ops inside the block in mixed precision.
 
     Level O1 runs products and convolutions in `dtype`; O2 expects a model from `decorate`, whose
     weights are in `dtype` already; O0 changes nothing.
     """
 
+    _attribute = "amp"
+
     def __init__(
         self,
         enable: bool = True,
-        custom_white_list: Any = None,
-        custom_black_list: Any = None,
+        custom_white_list: Iterable[str] | None = None,
+        custom_black_list: Iterable[str] | None = None,
         level: str = "O1",
         dtype: str = "float16",
         use_promote: bool = True,
@@ -130,20 +151,15 @@ class auto_cast(ContextDecorator):  # noqa: N801 (Paddle's name)
         if enable and level != "O0":
             key = (level, kind, white, black, everything)
             self._setting = _settings.get(key) or _settings.setdefault(key, Autocast(*key))
-        self._before: list[Any] = []
+        super().__init__()
 
     def _recreate_cm(self) -> auto_cast:
         return self
 
     def __enter__(self) -> None:
-        self._before.append(state.trace.amp)
-        state.trace.amp = self._setting
+        self._begin(self._setting)
         if self._setting is not None:
             _LastUsed.dtype = self._setting.dtype
-
-    def __exit__(self, *exc: Any) -> None:
-        # Set on whatever trace is current: a flush inside the block has replaced it.
-        state.trace.amp = self._before.pop()
 
 
 amp_guard = auto_cast

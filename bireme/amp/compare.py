@@ -6,6 +6,7 @@ The runs were recorded by `TensorCheckerConfig(output_dir=..., debug_mode=DebugM
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 import zipfile
@@ -14,6 +15,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bireme.core.errors import InvalidArgument
+from bireme.io import atomic
 
 _FIGURES = ("numel", "num_nan", "num_inf", "num_zero", "max", "min", "mean")
 _LINE = re.compile(r"op=(?P<op>[^,\]]*), tensor=(?P<tensor>[^,\]]*), dtype=(?P<dtype>[^,\]]*)\]")
@@ -46,8 +48,10 @@ def compare_accuracy(
         rows.append([op, number, *cells, _remark(a, b)])
     os.makedirs(os.path.dirname(os.path.abspath(output_filename)), exist_ok=True)
     if output_filename.endswith(".csv"):
-        with open(output_filename, "w", newline="") as file:
-            csv.writer(file).writerows(rows)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(rows)
+        with atomic.replacing(output_filename) as file:
+            file.write(text.getvalue().encode())
     else:
         _write_xlsx(output_filename, rows)
 
@@ -118,7 +122,10 @@ def _write_xlsx(path: str, rows: list[list[Any]]) -> None:
         "xl/sheet.xml": f'<worksheet xmlns="{spreadsheet}"><sheetData>{sheet}</sheetData>'
         "</worksheet>",
     }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        atomic.replacing(path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, text in parts.items():
             archive.writestr(name, head + text)
 

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bireme.amp.compare import compare_accuracy
-from bireme.core import checks, config, trace
+from bireme.core import checks, trace
 from bireme.core.aval import Aval
 from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch, not_a_tensor
 from bireme.core.random import default_generator
 from bireme.core.random import seed as set_seed
 from bireme.core.tensor import Tensor, constant
+from bireme.host import config
 
 _HALF_MAX = 65504.0  # the largest float16
 _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
@@ -235,7 +236,7 @@ def check_layer_numerics(func: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-class LayerWithoutTensor(TypeMismatch, RuntimeError):
+class LayerWithoutTensor(TypeMismatch):
     """A checked layer that was called with something else."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bireme.core import dtype as dt
@@ -12,16 +13,18 @@ from bireme.nn.layer.norm import BatchNorm as _BatchNorm
 from bireme.nn.layer.norm import LayerNorm, _BatchNormBase, _InstanceNorm
 from bireme.optimizer.optimizer import Optimizer
 
+_Excluded = Layer | type[Layer]
+
 
 def decorate(
-    models: Any,
-    optimizers: Any = None,
+    models: Layer | Sequence[Layer],
+    optimizers: Optimizer | Sequence[Optimizer] | None = None,
     level: str = "O1",
     dtype: str = "float16",
     master_weight: bool | None = None,
     save_dtype: str | None = None,
     master_grad: bool = False,
-    excluded_layers: Any = None,
+    excluded_layers: _Excluded | Sequence[_Excluded] | None = None,
 ) -> Any:
     """Cast models to `dtype` and make optimizers keep float32 master weights.
 

@@ -4,7 +4,7 @@ recorded in any case and keeps the old values where it must, so nothing waits fo
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.nn.grouped import apply, wide
+
+if TYPE_CHECKING:
+    from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
+    from bireme.optimizer.optimizer import Optimizer
 
 
 def _unscale_types(*groups: Any, **attrs: Any) -> tuple[Any, ...]:
@@ -99,7 +103,7 @@ class AmpScaler:
             return var
         return var * self._scale.reshape([]).astype(var.dtype)
 
-    def unscale_(self, optimizer: Any) -> None:
+    def unscale_(self, optimizer: Optimizer | ShardOptimizer) -> None:
         """Divide the optimizer's gradients by the scale, for example to clip them."""
         if not self._enable:
             return
@@ -111,15 +115,15 @@ class AmpScaler:
                 "[unscale_] was called already on this optimizer since the last update()"
             )
         grads = [p.grad for p in optimizer._all_parameters() if p.grad is not None]
-        if not grads:
-            self._found[key] = constant(np.zeros((), bool))
-            return
-        *results, found = apply(unscale_gradients.op, (grads, self._scale))
-        for grad, value in zip(grads, results, strict=True):
-            grad._put(value)
-        self._found[key] = Tensor(found, None)
+        found = constant(np.zeros((), bool))
+        if grads:
+            *results, value = apply(unscale_gradients.op, (grads, self._scale))
+            for grad, result in zip(grads, results, strict=True):
+                grad._put(result)
+            found = Tensor(value, None)
+        self._found[key] = optimizer._overflow_anywhere(found)
 
-    def _prepare(self, optimizer: Any) -> None:
+    def _prepare(self, optimizer: Optimizer | ShardOptimizer) -> None:
         if id(optimizer) in self._stepped:
             raise AutogradError("[step] was called already since the last update()")
         if id(optimizer) not in self._found:
@@ -136,7 +140,7 @@ class AmpScaler:
             inputs = (self._scale, self._good, self._bad, list(self._found.values()))
             self._next = apply(next_loss_scale.op, inputs, (settings,))
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: Optimizer | ShardOptimizer) -> None:
         """`optimizer.step()`, without effect if a gradient overflowed."""
         if not self._enable:
             optimizer.step()
@@ -165,7 +169,7 @@ class AmpScaler:
         self._stepped.clear()
         self._next = None
 
-    def minimize(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def minimize(self, optimizer: Optimizer | ShardOptimizer, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.minimize(...)` without effect on overflow, then `update()`."""
         if not self._enable:
             return optimizer.minimize(*args, **kwargs)
@@ -241,6 +245,12 @@ class AmpScaler:
             raise InvalidArgument(
                 "[load_state_dict] the state is empty: it was saved by a scaler that was off"
             )
+        missing = sorted(_STATE_KEYS - set(state_dict))
+        if missing:
+            raise InvalidArgument(
+                f"[load_state_dict] the state has no {', '.join(missing)}. Received: "
+                f"{sorted(map(str, state_dict))}"
+            )
         self._init_loss_scaling = float(np.ravel(state_dict["scale"])[0])
         self._incr_ratio = state_dict["incr_ratio"]
         self._decr_ratio = state_dict["decr_ratio"]
@@ -251,6 +261,12 @@ class AmpScaler:
         self._set_counters(self._init_loss_scaling, *counts)
 
     set_state_dict = load_state_dict
+
+
+_STATE_KEYS = {
+    "scale", "incr_ratio", "decr_ratio", "incr_every_n_steps", "decr_every_n_nan_or_inf",
+    "incr_count", "decr_count", "use_dynamic_loss_scaling",
+}  # fmt: skip
 
 
 def _checked(name: str, value: float, fits: bool, wanted: str) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-import zipfile
 from typing import Any, ClassVar
 
 from bireme.audio import features
 from bireme.audio.backends import load
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io import Dataset
+from bireme.io.foreign import open_zip, read_whole, reading
 
 __all__ = ["ESC50", "TESS"]
 
@@ -32,15 +32,15 @@ def _home() -> str:
 class Source:
     """A folder, or a zip file, with the files of a dataset."""
 
-    def __init__(self, path: str):
-        self.path = path
+    def __init__(self, path: str, owner: str):
+        self.path, self.owner = path, owner
         self.is_zip = os.path.isfile(path)
 
     def names(self) -> list[str]:
         """All files, in a fixed order, with forward slashes."""
         if self.is_zip:
-            with zipfile.ZipFile(self.path) as archive:
-                return sorted(n for n in archive.namelist() if not n.endswith("/"))
+            with open_zip(self.path, self.owner) as archive:
+                return sorted(archive.names())
         found = []
         for folder, _, files in os.walk(self.path):
             inside = os.path.relpath(folder, self.path).replace(os.sep, "/")
@@ -49,19 +49,28 @@ class Source:
 
     def read(self, name: str) -> bytes:
         if self.is_zip:
-            with zipfile.ZipFile(self.path) as archive:
+            with open_zip(self.path, self.owner) as archive:
                 return archive.read(name)
-        with open(os.path.join(self.path, name), "rb") as file:
-            return file.read()
+        inside = os.path.abspath(self.path)
+        place = os.path.abspath(os.path.join(inside, name))
+        if os.path.commonpath([inside, place]) != inside:
+            raise FileFormatError(
+                f"[{self.owner}] {self.path!r} names a file outside of it: {name!r}"
+            )
+        return read_whole(place, self.owner)
 
 
 class AudioClassificationDataset(Dataset):
     """(feature, label) of sound files; the feature is the waveform or a spectrogram of it."""
 
     def __init__(
-        self, files: list[str], labels: list[int], feat_type: str = "raw",
-        sample_rate: int | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        files: list[str],
+        labels: list[int],
+        feat_type: str = "raw",
+        sample_rate: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__()
         if feat_type not in _FEATURES:
             raise InvalidArgument(
@@ -94,7 +103,11 @@ class AudioClassificationDataset(Dataset):
         return len(self.files)
 
 
-def _find(owner: str, archive: Any, folder: str) -> Source:
+# A path, or Paddle's {"url": path}.
+ArchiveLike = str | os.PathLike[str] | dict[str, str]
+
+
+def _find(owner: str, archive: ArchiveLike | None, folder: str) -> Source:
     """The dataset given by `archive`: a path, or Paddle's {"url": path}; by default Paddle's
     own folder."""
     given = archive.get("url") if isinstance(archive, dict) else archive
@@ -105,7 +118,7 @@ def _find(owner: str, archive: Any, folder: str) -> Source:
             f"unpacked folder {folder} or of its zip file. Received: {path}"
         )
     inner = os.path.join(path, folder)
-    return Source(inner if os.path.isdir(inner) else path)
+    return Source(inner if os.path.isdir(inner) else path, owner)
 
 
 def _check_split(owner: str, mode: str, split: Any, folds: Any) -> None:
@@ -138,21 +151,26 @@ class ESC50(AudioClassificationDataset):
     label_list: ClassVar[list[str]] = [*_SOUNDS.split("|")]
 
     def __init__(
-        self, mode: str = "train", split: int = 1, feat_type: str = "raw", archive: Any = None,
+        self,
+        mode: str = "train",
+        split: int = 1,
+        feat_type: str = "raw",
+        archive: ArchiveLike | None = None,
         **kwargs: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         _check_split("ESC50", mode, split, 5)
         source = _find("ESC50", archive, "ESC-50-master")
         names = source.names()
         table = next((n for n in names if n.endswith("meta/esc50.csv")), None)
         if table is None:
-            raise InvalidArgument(f"[ESC50] no meta/esc50.csv there. Received: {source.path}")
+            raise FileFormatError(f"[ESC50] no meta/esc50.csv there. Received: {source.path}")
         top = table[: -len("meta/esc50.csv")]
         files, labels = [], []
-        for row in csv.DictReader(io.StringIO(source.read(table).decode())):
-            if (int(row["fold"]) == split) == (mode != "train"):
-                files.append(f"{top}audio/{row['filename']}")
-                labels.append(int(row["target"]))
+        with reading("ESC50", f"{source.path}: {table}"):
+            for row in csv.DictReader(io.StringIO(source.read(table).decode()), strict=True):
+                if (int(row["fold"]) == split) == (mode != "train"):
+                    files.append(f"{top}audio/{row['filename']}")
+                    labels.append(int(row["target"]))
         super().__init__(files, labels, feat_type, **kwargs)
         self._source = source
 
@@ -166,16 +184,27 @@ class TESS(AudioClassificationDataset):
     label_list: ClassVar[list[str]] = ["angry", "disgust", "fear", "happy", "neutral", "ps", "sad"]
 
     def __init__(
-        self, mode: str = "train", n_folds: int = 5, split: int = 1, feat_type: str = "raw",
-        archive: Any = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        mode: str = "train",
+        n_folds: int = 5,
+        split: int = 1,
+        feat_type: str = "raw",
+        archive: ArchiveLike | None = None,
+        **kwargs: Any,
+    ) -> None:
         _check_split("TESS", mode, split, n_folds)
         source = _find("TESS", archive, "TESS_Toronto_emotional_speech_set")
         sounds = [n for n in source.names() if n.endswith(".wav")]
+        if not sounds:
+            raise FileFormatError(f"[TESS] there are no .wav files. Received: {source.path}")
         files, labels = [], []
         for place, name in enumerate(sounds):
             if (place % n_folds + 1 == split) == (mode != "train"):
                 emotion = os.path.basename(name)[: -len(".wav")].split("_")[-1]
+                if emotion not in self.label_list:
+                    raise FileFormatError(
+                        f"[TESS] {source.path!r}: the name {name!r} ends in none of the emotions"
+                    )
                 files.append(name)
                 labels.append(self.label_list.index(emotion))
         super().__init__(files, labels, feat_type, **kwargs)

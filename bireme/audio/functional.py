@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import bireme as paddle
+from bireme.api.keywords import explained as _explained
+from bireme.api.types import DTypeLike
 from bireme.audio.windows import get_window
 from bireme.core.errors import InvalidArgument, not_a_tensor
-from bireme.core.keywords import accept as _accept
 from bireme.core.tensor import Tensor
 
 __all__ = [
@@ -23,12 +24,15 @@ _LOG_FROM_MEL = _LOG_FROM_HZ / _HZ_PER_MEL
 _LOG_STEP = math.log(6.4) / 27.0
 
 
+_Number = TypeVar("_Number", float, Tensor)
+
+
 def _check_number(function: str, argument: str, given: Any) -> None:
     if not isinstance(given, Tensor | int | float):
         raise not_a_tensor(function, argument, given)
 
 
-def hz_to_mel(freq: Any, htk: bool = False) -> Any:
+def hz_to_mel(freq: _Number, htk: bool = False) -> _Number:
     """Frequencies in mel: Slaney's scale, or HTK's."""
     _check_number("hz_to_mel", "freq", freq)
     if isinstance(freq, Tensor):
@@ -43,7 +47,7 @@ def hz_to_mel(freq: Any, htk: bool = False) -> Any:
     return freq / _HZ_PER_MEL
 
 
-def mel_to_hz(mel: Any, htk: bool = False) -> Any:
+def mel_to_hz(mel: _Number, htk: bool = False) -> _Number:
     """Mels as frequencies, the inverse of `hz_to_mel`."""
     _check_number("mel_to_hz", "mel", mel)
     if htk:
@@ -57,23 +61,32 @@ def mel_to_hz(mel: Any, htk: bool = False) -> Any:
 
 
 def mel_frequencies(
-    n_mels: int = 64, f_min: float = 0.0, f_max: float = 11025.0, htk: bool = False,
-    dtype: Any = "float32",
-) -> Tensor:  # fmt: skip
+    n_mels: int = 64,
+    f_min: float = 0.0,
+    f_max: float = 11025.0,
+    htk: bool = False,
+    dtype: DTypeLike = "float32",
+) -> Tensor:
     """`n_mels` frequencies from f_min to f_max, evenly spaced in mel."""
     low, high = hz_to_mel(f_min, htk), hz_to_mel(f_max, htk)
     return mel_to_hz(paddle.linspace(low, high, n_mels, dtype=dtype), htk)
 
 
-def fft_frequencies(sr: int, n_fft: int, dtype: Any = "float32") -> Tensor:
+def fft_frequencies(sr: int, n_fft: int, dtype: DTypeLike = "float32") -> Tensor:
     """The frequencies of a transform of n_fft samples at the rate `sr`, from 0 up."""
     return paddle.linspace(0, float(sr) / 2, 1 + n_fft // 2, dtype=dtype)
 
 
 def compute_fbank_matrix(
-    sr: int, n_fft: int, n_mels: int = 64, f_min: float = 0.0, f_max: float | None = None,
-    htk: bool = False, norm: Any = "slaney", dtype: Any = "float32",
-) -> Tensor:  # fmt: skip
+    sr: int,
+    n_fft: int,
+    n_mels: int = 64,
+    f_min: float = 0.0,
+    f_max: float | None = None,
+    htk: bool = False,
+    norm: str | float | None = "slaney",
+    dtype: DTypeLike = "float32",
+) -> Tensor:
     """Triangular filters [n_mels, 1 + n_fft // 2] that turn a spectrum into mel bands.
 
     `norm`: "slaney" for filters of equal area, a number for rows of that p-norm 1.
@@ -107,7 +120,7 @@ def power_to_db(
 
 
 def create_dct(
-    n_mfcc: int, n_mels: int, norm: str | None = "ortho", dtype: Any = "float32"
+    n_mfcc: int, n_mels: int, norm: str | None = "ortho", dtype: DTypeLike = "float32"
 ) -> Tensor:
     """The matrix [n_mels, n_mfcc] of the discrete cosine transform (of the second kind)."""
     if norm not in (None, "ortho"):
@@ -121,4 +134,4 @@ def create_dct(
     return found * first * math.sqrt(2.0 / n_mels)
 
 
-globals().update(_accept("audio.functional", {name: globals()[name] for name in __all__}))
+globals().update(_explained({name: globals()[name] for name in __all__}))

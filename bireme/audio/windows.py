@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike, PlaceLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
@@ -100,7 +101,10 @@ _NEED_A_PARAMETER = {
 
 
 def get_window(
-    window: str | tuple[Any, ...], win_length: int, fftbins: bool = True, dtype: Any = "float64"
+    window: str | tuple[Any, ...],
+    win_length: int,
+    fftbins: bool = True,
+    dtype: DTypeLike = "float64",
 ) -> Tensor:
     """The window of that name, or (name, parameters …), with `win_length` points.
 
@@ -139,9 +143,15 @@ def get_window(
 
 
 def _named(
-    window: Any, length: int, periodic: bool, dtype: Any, layout: Any, device: Any,
-    pin_memory: bool, requires_grad: bool,
-) -> Tensor:  # fmt: skip
+    window: str | tuple[Any, ...],
+    length: int,
+    periodic: bool,
+    dtype: DTypeLike,
+    layout: object,
+    device: PlaceLike | None,
+    pin_memory: bool,
+    requires_grad: bool,
+) -> Tensor:
     if layout not in (None, "strided"):
         raise InvalidArgument(f"a window is an ordinary tensor. Received: layout={layout!r}")
     made = get_window(window, length, periodic, dtype)
@@ -149,9 +159,15 @@ def _named(
 
 
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = "float32", layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike = "float32",
+    layout: object = None,
+    device: PlaceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """A triangle that begins at zero; `get_window("bartlett", ...)`."""
     return _named(
         "bartlett", window_length, periodic, dtype, layout, device, pin_memory, requires_grad
@@ -159,9 +175,15 @@ def bartlett_window(
 
 
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = "float32", layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike = "float32",
+    layout: object = None,
+    device: PlaceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """`get_window("blackman", ...)`."""
     return _named(
         "blackman", window_length, periodic, dtype, layout, device, pin_memory, requires_grad
@@ -169,27 +191,47 @@ def blackman_window(
 
 
 def hamming_window(
-    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
-    dtype: Any = "float32", layout: Any = None, device: Any = None, pin_memory: bool = False,
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DTypeLike = "float32",
+    layout: object = None,
+    device: PlaceLike | None = None,
+    pin_memory: bool = False,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """alpha - beta * cos(2 pi n / N)."""
     window = ("general_cosine", [alpha, beta])
     return _named(window, window_length, periodic, dtype, layout, device, pin_memory, requires_grad)
 
 
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = "float32", layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike = "float32",
+    layout: object = None,
+    device: PlaceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """`get_window("hann", ...)`."""
     return _named("hann", window_length, periodic, dtype, layout, device, pin_memory, requires_grad)
 
 
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = "float32",
-    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DTypeLike = "float32",
+    layout: object = None,
+    device: PlaceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """`get_window(("kaiser", beta), ...)`."""
     window = ("kaiser", beta)
     return _named(window, window_length, periodic, dtype, layout, device, pin_memory, requires_grad)

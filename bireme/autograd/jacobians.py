@@ -18,13 +18,15 @@ from bireme.ops.creation import zeros_like
 from bireme.ops.joining import concat
 from bireme.ops.manipulation import reshape
 
+Tensors = Tensor | list[Tensor] | tuple[Tensor, ...]
 
-def listed(xs: Any) -> list[Tensor]:
+
+def listed(xs: Tensors) -> list[Tensor]:
     """One tensor or several, as a list."""
     return list(xs) if isinstance(xs, list | tuple) else [xs]
 
 
-def pull_back(ys: Any, xs: list[Tensor], v: Any = None) -> list[Tensor]:
+def pull_back(ys: Tensors, xs: list[Tensor], v: Tensors | None = None) -> list[Tensor]:
     """The gradients of `ys` by each of `xs`, themselves differentiable; zeros where there is
     no connection."""
     outputs = listed(ys)
@@ -189,7 +191,7 @@ class Hessian(Jacobian):
     """The second derivatives of one number (per sample of a batch)."""
 
 
-def jacobian(ys: Any, xs: Any, batch_axis: int | None = None) -> Any:
+def jacobian(ys: Tensors, xs: Tensors, batch_axis: int | None = None) -> Jacobian | tuple[Any, ...]:
     """The derivatives of `ys` by `xs`, row by row as they are asked for.
 
     For several `ys` or `xs` a tuple, for several of both a tuple of tuples. With batch_axis=0
@@ -197,16 +199,19 @@ def jacobian(ys: Any, xs: Any, batch_axis: int | None = None) -> Any:
     """
     if batch_axis not in (None, 0):
         raise InvalidArgument(f"[jacobian] batch_axis must be None or 0. Received: {batch_axis!r}")
-    batched = batch_axis is not None
+    return _derivatives(Jacobian, ys, xs, batch_axis is not None)
+
+
+def _derivatives(kind: type[Jacobian], ys: Any, xs: Any, batched: bool) -> Any:
     if isinstance(ys, list | tuple):
-        return tuple([jacobian(y, xs, batch_axis) for y in ys])
+        return tuple([_derivatives(kind, y, xs, batched) for y in ys])
     target = _value(ys)
     if isinstance(xs, list | tuple):
-        return tuple([Jacobian(target, x, batched) for x in xs])
-    return Jacobian(target, xs, batched)
+        return tuple([kind(target, x, batched) for x in xs])
+    return kind(target, xs, batched)
 
 
-def hessian(ys: Tensor, xs: Any, batch_axis: int | None = None) -> Any:
+def hessian(ys: Tensor, xs: Tensors, batch_axis: int | None = None) -> Jacobian | tuple[Any, ...]:
     """The second derivatives of `ys`, which holds one number (or one per sample), by `xs`."""
     if batch_axis not in (None, 0):
         raise InvalidArgument(f"[hessian] batch_axis must be None or 0. Received: {batch_axis!r}")
@@ -216,9 +221,5 @@ def hessian(ys: Tensor, xs: Any, batch_axis: int | None = None) -> Any:
             f"[hessian] ys must hold one number{' per sample' if lead else ''}. Received: "
             f"{ys.shape}"
         )
-    first = jacobian(reshape(ys, [-1] if lead else []), xs, batch_axis)
-    second = jacobian(first, xs, batch_axis)
-    for found in second if isinstance(xs, list | tuple) else [[second]]:
-        for one in found:
-            one.__class__ = Hessian
-    return second
+    first: Any = jacobian(reshape(ys, [-1] if lead else []), xs, batch_axis)
+    return _derivatives(Hessian, first, xs, batch_axis is not None)

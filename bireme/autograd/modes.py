@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from bireme.autograd.scoped import Scoped
 from bireme.core.trace import state
 
 
@@ -15,23 +16,20 @@ def is_grad_enabled() -> bool:
     return state.trace.tape
 
 
-class _GradMode:
+class _GradMode(Scoped):
     """A context manager and decorator that sets the mode and puts the old one back."""
 
+    _attribute = "tape"
     enabled = False
 
     def __init__(self, func: Callable[..., Any] | None = None) -> None:
-        self._before: list[bool] = []
+        super().__init__()
         self._func = func
         if func is not None:
             functools.update_wrapper(self, func)
 
     def __enter__(self) -> None:
-        self._before.append(state.trace.tape)
-        state.trace.tape = self.enabled
-
-    def __exit__(self, *exc: Any) -> None:
-        state.trace.tape = self._before.pop()
+        self._begin(self.enabled)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._func is not None:  # used as `@no_grad` without parentheses
@@ -92,11 +90,13 @@ class set_grad_enabled(_GradMode):  # noqa: N801 (Paddle's name)
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.enabled = bool(mode)
-        self._before.append(state.trace.tape)
+        self._before: bool | None = state.trace.tape
         state.trace.tape = self.enabled
 
     def __enter__(self) -> None:
-        state.trace.tape = self.enabled
+        if self._before is not None:  # `with set_grad_enabled(...)`: the block has begun above
+            state.trace.tape, self._before = self._before, None
+        self._begin(self.enabled)
 
     def _again(self) -> _GradMode:
         return enable_grad() if self.enabled else no_grad()

@@ -7,7 +7,7 @@ from typing import Any
 from bireme.autograd.saved_tensors import Packed, pack
 from bireme.core import autograd as engine
 from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
-from bireme.core.tensor import Tensor
+from bireme.core.tensor import Tensor, alias
 from bireme.core.trace import state
 
 
@@ -161,8 +161,8 @@ class PyLayer:
         tape = state.trace.tape
         edges = tuple(t._node if tape else None for t in inputs)
         types = tuple(t._value.aval for t in inputs)
-        state.trace.tape = False
         try:
+            state.trace.tape = False
             results = cls.forward(context, *args, **kwargs)
         finally:
             state.trace.tape = tape
@@ -181,7 +181,7 @@ class PyLayer:
             node.outputs.append(out._value.aval)
             free = id(out) in context._non_differentiable or not out.dtype.differentiable
             if any(out is t for t in inputs):
-                out = Tensor(out._value, None)
+                out = alias(out)
             out._node = None if free else engine.Output(node, index)
             made.append(out)
         return type(results)(made) if many else made[0]

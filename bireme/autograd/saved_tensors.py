@@ -13,23 +13,31 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bireme.core.autograd import Node
+from bireme.core.autograd import GradNode
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value, state
+
+
+class _Hooks:
+    """The hooks of one block that was entered."""
+
+    __slots__ = ("pack", "unpack")
+
+    def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]):
+        self.pack = pack
+        self.unpack = unpack
 
 
 class _Active(threading.local):
     """The hooks of this thread, innermost last."""
 
     def __init__(self) -> None:
-        self.hooks: list[saved_tensors_hooks] = []
+        self.hooks: list[_Hooks] = []
 
 
 _active = _Active()
-_lock = threading.Lock()
-_threads = 0  # contexts that are open, in all threads
-_plain_init = Node.__init__
+_plain_init, _plain_apply = GradNode.__init__, GradNode.apply
 
 
 class Packed:
@@ -37,12 +45,12 @@ class Packed:
 
     __slots__ = ("aval", "content", "unpack")
 
-    def __init__(self, value: Value, stop_gradient: bool, hooks: saved_tensors_hooks):
+    def __init__(self, value: Value, stop_gradient: bool, hooks: _Hooks):
         self.aval = value.aval
-        self.unpack = hooks.unpack_hook
+        self.unpack = hooks.unpack
         shown = Tensor(value, None)
         shown.stop_gradient = stop_gradient
-        self.content = _off_the_tape(hooks.pack_hook, shown)
+        self.content = _off_the_tape(hooks.pack, shown)
 
     def open(self) -> Tensor:
         """The tensor again."""
@@ -61,32 +69,29 @@ class Packed:
 
 
 def _off_the_tape(function: Callable[[Any], Any], argument: Any) -> Any:
-    tape, state.trace.tape = state.trace.tape, False
-    before, _active.hooks = _active.hooks, []
+    tape, before = state.trace.tape, _active.hooks
     try:
+        state.trace.tape, _active.hooks = False, []
         return function(argument)
     finally:
         _active.hooks = before
         state.trace.tape = tape
 
 
-class _PackedNode(Node):
-    """A node whose saved values are packed."""
-
-    __slots__ = ()
-
-    def apply(self, grads: list[Any], create_graph: bool) -> Any:
-        packed = self.saved
-        if packed is None:
-            return super().apply(grads, create_graph)
-        self.saved = tuple([s.open()._value if s.__class__ is Packed else s for s in packed])
-        try:
-            return super().apply(grads, create_graph)
-        finally:
-            self.saved = packed
+def _unpacking_apply(self: GradNode, grads: list[Any], create_graph: bool) -> Any:
+    packed = self.saved
+    if packed is None or Packed not in map(type, packed):
+        return _plain_apply(self, grads, create_graph)
+    self.saved = tuple([s.open()._value if s.__class__ is Packed else s for s in packed])
+    try:
+        return _plain_apply(self, grads, create_graph)
+    finally:
+        self.saved = packed
 
 
-def _packing_init(self: Node, call: Any, edges: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
+def _packing_init(
+    self: GradNode, call: Any, edges: tuple[Any, ...], saved: tuple[Any, ...]
+) -> None:
     hooks = _active.hooks
     if hooks and any(s.__class__ is Value for s in saved):
         saved = tuple(
@@ -96,7 +101,6 @@ def _packing_init(self: Node, call: Any, edges: tuple[Any, ...], saved: tuple[An
                 for s, at in zip(saved, call.saved_at, strict=True)
             ]
         )
-        self.__class__ = _PackedNode
     _plain_init(self, call, edges, saved)
 
 
@@ -109,26 +113,37 @@ class saved_tensors_hooks:  # noqa: N801 (Paddle's name)
     ) -> None:
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
+        self._entered: list[_Hooks] = []
 
     def __enter__(self) -> None:
-        global _threads
-        with _lock:
-            # Nodes are made in the fastest path there is, so it does not ask for hooks; making
-            # one is what changes while a context is open.
-            _threads += 1
-            Node.__init__ = _packing_init  # type: ignore[method-assign]
-        _active.hooks.append(self)
+        # Nodes are made in the fastest path there is, which does not ask for hooks. From the first
+        # use of hooks on, in whatever thread, making a node asks for those of its thread, and
+        # a gradient asks whether its saved values are packed.
+        GradNode.__init__ = _packing_init
+        GradNode.apply = _unpacking_apply
+        hooks = _Hooks(self.pack_hook, self.unpack_hook)
+        self._entered.append(hooks)
+        _active.hooks.append(hooks)
 
     def __exit__(self, *exc: object) -> None:
-        global _threads
-        _active.hooks.pop()
-        with _lock:
-            _threads -= 1
-            if not _threads:
-                Node.__init__ = _plain_init  # type: ignore[method-assign]
+        if self._entered:
+            _end(self._entered[-1])
+            del self._entered[-1:]
+
+    def __del__(self) -> None:
+        # Python may raise KeyboardInterrupt before the first instruction of `__exit__`.
+        for hooks in getattr(self, "_entered", ())[::-1]:
+            _end(hooks)
 
 
-def pack(tensor: Tensor) -> Any:
+def _end(entered: _Hooks) -> None:
+    """End the block of these hooks, and blocks inside it that an interrupt kept from ending."""
+    hooks = _active.hooks
+    if entered in hooks:
+        del hooks[hooks.index(entered) :]
+
+
+def pack(tensor: Tensor) -> Tensor | Packed:
     """A tensor that a PyLayer keeps, packed if hooks are open."""
     if not _active.hooks:
         return tensor

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from bireme.api.types import DTypeLike
 from bireme.core.dtype import DType, as_dtype
 from bireme.core.errors import TypeMismatch
 from bireme.core.tensor import Tensor
 
 
-def convert_dtype(dtype: Any) -> str:
+def convert_dtype(dtype: DTypeLike) -> str:
     """The name of an element type.
 
     >>> convert_dtype(paddle.float32)  # doctest: +SKIP
@@ -18,13 +19,17 @@ def convert_dtype(dtype: Any) -> str:
     return as_dtype(dtype).name
 
 
-def convert_np_dtype_to_dtype_(np_dtype: Any) -> DType:
+def convert_np_dtype_to_dtype_(np_dtype: DTypeLike) -> DType:
     """The element type that a NumPy type or a name stands for."""
     return as_dtype(np_dtype)
 
 
 def check_type(
-    input: Any, input_name: str, expected_type: Any, op_name: str, extra_message: str = ""
+    input: object,
+    input_name: str,
+    expected_type: type | tuple[type, ...],
+    op_name: str,
+    extra_message: str = "",
 ) -> None:
     """Raise unless `input` is an instance of `expected_type`."""
     if not isinstance(input, expected_type):
@@ -35,7 +40,11 @@ def check_type(
 
 
 def check_dtype(
-    input_dtype: Any, input_name: str, expected_dtype: Any, op_name: str, extra_message: str = ""
+    input_dtype: DTypeLike,
+    input_name: str,
+    expected_dtype: str | Sequence[str],
+    op_name: str,
+    extra_message: str = "",
 ) -> None:
     """Raise unless an element type is among those expected."""
     allowed = [expected_dtype] if isinstance(expected_dtype, str) else list(expected_dtype)
@@ -47,7 +56,11 @@ def check_dtype(
 
 
 def check_variable_and_dtype(
-    input: Any, input_name: str, expected_dtype: Any, op_name: str, extra_message: str = ""
+    input: Tensor,
+    input_name: str,
+    expected_dtype: str | Sequence[str],
+    op_name: str,
+    extra_message: str = "",
 ) -> None:
     """Raise unless `input` is a tensor of one of the types expected."""
     check_type(input, input_name, Tensor, op_name, extra_message)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
+from bireme.api.types import PlaceLike
 from bireme.autograd import grad, no_grad
 from bireme.core.place import default_place
 from bireme.device import set_device
@@ -17,7 +17,7 @@ to_variable = to_tensor
 
 
 @contextmanager
-def guard(place: Any = None) -> Iterator[None]:
+def guard(place: PlaceLike | None = None) -> Iterator[None]:
     """Eager calls, on `place`, inside a `with` block."""
     before, static = default_place(), not in_dynamic_mode()
     if static:

@@ -7,12 +7,20 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
+from bireme.autograd import is_grad_enabled, set_grad_enabled
 from bireme.base.data_feeder import convert_np_dtype_to_dtype_
 from bireme.core.errors import BiremeError
 from bireme.core.place import Place, default_place
 from bireme.core.tensor import Parameter
 from bireme.flags import get_flags, set_flags
-from bireme.static import Program, Variable, default_main_program, default_startup_program
+from bireme.static import (
+    Program,
+    Variable,
+    default_main_program,
+    default_startup_program,
+    program_guard,
+)
+from bireme.static.block import Block
 from bireme.static.program import in_dynamic_mode
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -64,6 +72,26 @@ def _current_expected_place() -> Place:
 _current_expected_place_ = _current_expected_place
 
 
+class _Tracer:
+    """Whether gradients are recorded, as an attribute that programs read and set."""
+
+    @property
+    def _has_grad(self) -> bool:
+        return is_grad_enabled()
+
+    @_has_grad.setter
+    def _has_grad(self, recorded: bool) -> None:
+        set_grad_enabled(recorded)
+
+
+_tracer = _Tracer()
+
+
+def _dygraph_tracer() -> _Tracer | None:
+    """What records eager ops; None while a program is written."""
+    return _tracer if in_dynamic_mode() else None
+
+
 @contextmanager
 def _no_check_dy2st_diff() -> Iterator[None]:
     """A block in which eager and captured results may differ; nothing here compares them."""
@@ -71,6 +99,7 @@ def _no_check_dy2st_diff() -> Iterator[None]:
 
 
 __all__ = [
+    "Block",
     "EagerParamBase",
     "Parameter",
     "Program",
@@ -84,6 +113,7 @@ __all__ = [
     "in_dynamic_or_pir_mode",
     "in_pir_mode",
     "non_static_only",
+    "program_guard",
     "set_flags",
     "use_pir_api",
 ]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from bireme.api.types import DTypeLike
 from bireme.core.errors import BiremeError
-from bireme.nn.attributes import ParamAttr
+from bireme.nn.attributes import ParamAttr, ParamAttrLike
 from bireme.nn.parameters import create_parameter
 from bireme.static import Program, default_main_program, default_startup_program
 from bireme.utils import unique_name
+
+if TYPE_CHECKING:
+    from bireme.core.dtype import DType
+    from bireme.core.tensor import Parameter
+    from bireme.nn.initializer.base import Initializer
 
 
 class NoOpsByName(BiremeError, AttributeError):
@@ -35,26 +42,26 @@ class LayerHelper:
         return default_startup_program()
 
     @property
-    def param_attr(self) -> Any:
+    def param_attr(self) -> ParamAttrLike | None:
         return self.kwargs.get("param_attr")
 
     @property
-    def bias_attr(self) -> Any:
+    def bias_attr(self) -> ParamAttrLike | None:
         return self.kwargs.get("bias_attr")
 
-    def input_dtype(self, input_param_name: str = "input") -> Any:
+    def input_dtype(self, input_param_name: str = "input") -> DType:
         """The element type of an argument, or of the first of several."""
         given = self.kwargs[input_param_name]
         return (given[0] if isinstance(given, list | tuple) else given).dtype
 
     def create_parameter(
         self,
-        attr: Any,
-        shape: Any,
-        dtype: Any = "float32",
+        attr: ParamAttrLike | None,
+        shape: Iterable[int],
+        dtype: DTypeLike = "float32",
         is_bias: bool = False,
-        default_initializer: Any = None,
-    ) -> Any:
+        default_initializer: Initializer | None = None,
+    ) -> Parameter | None:
         """A parameter of the current program, None where `attr` is False."""
         if attr is False:
             return None

@@ -1,1 +1,8 @@
-"""Reading and writing other frameworks' models."""
+"""Reading and writing other frameworks' models.
+
+`load` finds what a file is from its content: a model of PyTorch (`.pt2`), of ONNX, or of Paddle.
+"""
+
+from bireme.convert.loading import load
+
+__all__ = ["load"]

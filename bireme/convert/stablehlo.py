@@ -13,26 +13,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.capture.capture import Captured
+from bireme.capture.graph_op import GraphOp, TypedGraph
 from bireme.convert.onnx.writer import MissingPackage
-from bireme.core import jax_door
-from bireme.core.capture import Captured
-from bireme.core.errors import InvalidArgument
-from bireme.core.graph_op import GraphOp, TypedGraph
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.core.tensor import Tensor, constant
-from bireme.io.safetensors_file import replacing
+from bireme.host import jax_door
+from bireme.io.atomic import replacing
+from bireme.io.foreign import read_whole
 from bireme.jit.saving import in_mode, resolve
 from bireme.jit.static_function import capture_with_specs
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
+
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 _ENDING = ".stablehlo"
 
 
 def export(
-    layer: Any,
+    layer: Layer | Callable[..., Any],
     path: str | os.PathLike[str],
     input_spec: Sequence[Any] | None = None,
     platforms: Sequence[str] = PLATFORMS,
@@ -51,15 +56,18 @@ def export(
     return target
 
 
-def text(layer: Any, input_spec: Sequence[Any] | None = None) -> str:
+def text(layer: Layer | Callable[..., Any], input_spec: Sequence[Any] | None = None) -> str:
     """The program as readable StableHLO."""
     return exported(layer, input_spec, PLATFORMS[:1]).mlir_module()
 
 
-def exported(layer: Any, input_spec: Sequence[Any] | None, platforms: Sequence[str]) -> Any:
+def exported(
+    layer: Layer | Callable[..., Any], input_spec: Sequence[Any] | None, platforms: Sequence[str]
+) -> Any:
     """The `jax.export.Exported` of a layer or function."""
     if input_spec is None and hasattr(layer, "program"):
-        program = layer.program()
+        saved: Any = layer
+        program = saved.program()
         from bireme.static import InputSpec
 
         input_spec = [
@@ -99,13 +107,12 @@ def _export(captured: Captured, platforms: Sequence[str]) -> Any:
 
 def load(path: str | os.PathLike[str]) -> Callable[..., Any]:
     """A file of `export` as a function of tensors."""
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_whole(path, "stablehlo.load")
     jax = jax_door.jax()
     try:
         found = jax.export.deserialize(bytearray(data))
     except Exception as e:  # the reader raises whatever its parser meets
-        raise InvalidArgument(f"{os.fspath(path)!r} is not a StableHLO export: {e}") from None
+        raise FileFormatError(f"{os.fspath(path)!r} is not a StableHLO export: {e}") from None
 
     def run(*inputs: Any) -> Any:
         arrays = [i._array() if isinstance(i, Tensor) else np.asarray(i) for i in inputs]

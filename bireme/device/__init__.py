@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, overload
 
-from bireme.core import jax_door, place, trace
+from bireme import backends
+from bireme.api.types import DeviceLike
+from bireme.core import place, trace
 from bireme.core import random as _random
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import CPUPlace, Place, as_place
 from bireme.core.random import RngState, get_rng_state
 from bireme.core.tensor import Tensor
-from bireme.device import cuda, custom_device
+from bireme.device import cuda, custom_device, xpu
 from bireme.device.memory import (
     as_accelerator,
     empty_cache,
@@ -24,6 +26,7 @@ from bireme.device.memory import (
     reset_max_memory_reserved,
     reset_peak_memory_stats,
 )
+from bireme.device.process import tune_process
 from bireme.device.properties import (
     DeviceProperties,
     get_device_capability,
@@ -39,6 +42,8 @@ from bireme.device.streams import (
     set_stream,
     stream_guard,
 )
+from bireme.device.xpu import XPUPlace
+from bireme.host import jax_door, plugins
 from bireme.ops.typed import (
     BFloat16Tensor,
     BoolTensor,
@@ -53,10 +58,10 @@ from bireme.ops.typed import (
 )
 
 
-def set_rng_state(new_state: RngState | list[RngState], device: Any = None) -> None:
+def set_rng_state(new_state: RngState | list[RngState], device: DeviceLike | None = None) -> None:
     """Continue from a state that `get_rng_state` returned. One generator serves all devices."""
-    single = isinstance(new_state, RngState)
-    _random.set_rng_state([new_state] if single else list(new_state))
+    single = isinstance(new_state, tuple | list) and any(isinstance(n, int) for n in new_state)
+    _random.set_rng_state([new_state] if single else new_state)  # pyright: ignore[reportArgumentType]
 
 
 def manual_seed(seed: int) -> None:
@@ -124,14 +129,8 @@ class device(device_guard):  # noqa: N801 (Paddle's name)
 def synchronize(device: str | Place | None = None) -> None:
     """Run what this thread recorded and wait until the device has finished it."""
     trace.flush()
-    if jax_door.is_loaded():
-        where = place.default_place() if device is None else as_place(device)
-        jax = jax_door.jax()
-        # Programs run in order on a device: a fresh result means that all before are done.
-        jax.device_put(0, where.device()).block_until_ready()
-        jax.effects_barrier()
-        for array in jax.live_arrays(where.device().platform):
-            array.block_until_ready()
+    where = place.default_place() if device is None else as_place(device)
+    where.backend().synchronize(where)
 
 
 def is_compiled_with_cuda() -> bool:
@@ -165,7 +164,7 @@ def is_compiled_with_distribute() -> bool:
 
 
 def is_compiled_with_custom_device(device_type: str) -> bool:
-    """Whether a PJRT plug-in of this name is installed."""
+    """Whether a backend or a PJRT plug-in of this name is installed."""
     return device_type in get_all_custom_device_type()
 
 
@@ -199,15 +198,18 @@ def get_available_device() -> list[str]:
 
 
 def get_all_custom_device_type() -> list[str]:
-    """Names of PJRT plug-ins that are installed, other than JAX's own."""
+    """Names of installed backends, and of PJRT plug-ins other than JAX's own."""
     own = ("cuda", "rocm", "xla_cuda", "xla_rocm")
-    return [name for name in _plugins() if not name.startswith(own)]
+    chips = [name for name in _plugins() if not name.startswith(own)]
+    return sorted({*chips, *backends.other_backends()})
 
 
 def get_available_custom_device() -> list[str]:
     """Devices of installed plug-ins: ['my_chip:0']."""
     return [
-        f"{kind}:{i}" for kind in get_all_custom_device_type() for i in range(len(_devices(kind)))
+        f"{kind}:{i}"
+        for kind in get_all_custom_device_type()
+        for i in range(backends.serving(kind).device_count(kind))
     ]
 
 
@@ -220,9 +222,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def _plugins() -> list[str]:
-    from importlib.metadata import entry_points
-
-    return sorted(point.name for point in entry_points(group="jax_plugins"))
+    return sorted([point.name for point in plugins.entry_points("jax_plugins")])
 
 
 def _devices(kind: str) -> list[Any]:
@@ -250,6 +250,7 @@ __all__ = [
     "ShortTensor",
     "Stream",
     "StreamContext",
+    "XPUPlace",
     "cuda",
     "current_stream",
     "custom_device",
@@ -291,4 +292,6 @@ __all__ = [
     "set_stream",
     "stream_guard",
     "synchronize",
+    "tune_process",
+    "xpu",
 ]

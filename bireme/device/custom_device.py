@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bireme.api.types import DeviceLike
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import Place
 from bireme.device import memory, properties
@@ -12,7 +11,7 @@ from bireme.device.streams import Event, Stream
 from bireme.device.streams import current_stream as _current_stream
 
 
-def _chip(function: str, device: Any) -> Place:
+def _chip(function: str, device: DeviceLike | None) -> Place:
     """A place on a plug-in's chip; the first one if `device` is None or a number."""
     from bireme.device import get_all_custom_device_type, get_available_custom_device
 
@@ -37,49 +36,49 @@ def device_count(device_type: str | None = None) -> int:
     return len(names) if device_type is None else names.count(device_type)
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike | None = None) -> None:
     """Run what was recorded and wait for the chip."""
     from bireme.device import synchronize as wait
 
     wait(_chip("synchronize", device))
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: DeviceLike | None = None) -> Stream:
     """The stream that work on the chip goes to now."""
     return _current_stream(_chip("current_stream", device))
 
 
-def get_device_properties(device: Any = None) -> properties.DeviceProperties:
+def get_device_properties(device: DeviceLike | None = None) -> properties.DeviceProperties:
     """The chip's name and memory."""
     return properties.get_device_properties(_chip("get_device_properties", device))
 
 
-def memory_allocated(device: Any = None) -> int:
+def memory_allocated(device: DeviceLike | None = None) -> int:
     """Bytes in use now."""
     return memory.memory_allocated(_chip("memory_allocated", device))
 
 
-def max_memory_allocated(device: Any = None) -> int:
+def max_memory_allocated(device: DeviceLike | None = None) -> int:
     """The most bytes that were ever in use at once."""
     return memory.max_memory_allocated(_chip("max_memory_allocated", device))
 
 
-def memory_reserved(device: Any = None) -> int:
+def memory_reserved(device: DeviceLike | None = None) -> int:
     """Bytes that the allocator holds."""
     return memory.memory_reserved(_chip("memory_reserved", device))
 
 
-def max_memory_reserved(device: Any = None) -> int:
+def max_memory_reserved(device: DeviceLike | None = None) -> int:
     """The most bytes that the allocator ever held."""
     return memory.max_memory_reserved(_chip("max_memory_reserved", device))
 
 
-def reset_max_memory_allocated(device: Any = None) -> None:
+def reset_max_memory_allocated(device: DeviceLike | None = None) -> None:
     """Let `max_memory_allocated` begin anew."""
     memory.reset_max_memory_allocated(_chip("reset_max_memory_allocated", device))
 
 
-def reset_max_memory_reserved(device: Any = None) -> None:
+def reset_max_memory_reserved(device: DeviceLike | None = None) -> None:
     """Let `max_memory_reserved` begin anew."""
     memory.reset_max_memory_reserved(_chip("reset_max_memory_reserved", device))
 

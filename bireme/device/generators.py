@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bireme.api.types import DeviceLike
 from bireme.core import random
 from bireme.core.place import as_place
 from bireme.device.memory import as_accelerator
@@ -15,10 +14,10 @@ class Generator:
     >>> Generator().manual_seed(7)  # doctest: +SKIP
     """
 
-    def __new__(cls, device: Any = None) -> random.Generator:  # type: ignore[misc]
+    def __new__(cls, device: DeviceLike | None = None) -> random.Generator:
         if device is not None:
             place = as_accelerator(device) if isinstance(device, int) else as_place(device)
-            place.device()  # complains about one that is not there
+            place.check()  # complains about one that is not there
         return random.default_generator
 
 

@@ -6,9 +6,11 @@ import gc
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core import checks, jax_door, place, trace
+from bireme.api.types import DeviceLike
+from bireme.core import checks, place, trace
 from bireme.core.errors import InvalidArgument
 from bireme.core.place import CUDAPlace, Place, as_place
+from bireme.host import jax_door
 
 # What the allocator calls a figure; not all of them have all names.
 _IN_USE = ("bytes_in_use",)
@@ -17,27 +19,27 @@ _HELD = ("pool_bytes", "bytes_reserved", "bytes_in_use")
 _PEAK_HELD = ("peak_pool_bytes", "peak_bytes_reserved", "peak_bytes_in_use")
 
 
-def memory_allocated(device: Any = None) -> int:
+def memory_allocated(device: DeviceLike | None = None) -> int:
     """Bytes in use now."""
     return _figure("memory_allocated", device, _IN_USE)
 
 
-def max_memory_allocated(device: Any = None) -> int:
+def max_memory_allocated(device: DeviceLike | None = None) -> int:
     """The most bytes in use at once, ever or since `reset_max_memory_allocated`."""
     return _highest("max_memory_allocated", device, _IN_USE, _PEAK)
 
 
-def memory_reserved(device: Any = None) -> int:
+def memory_reserved(device: DeviceLike | None = None) -> int:
     """Bytes that the allocator holds, in use or not."""
     return _figure("memory_reserved", device, _HELD)
 
 
-def max_memory_reserved(device: Any = None) -> int:
+def max_memory_reserved(device: DeviceLike | None = None) -> int:
     """The most bytes that the allocator held, ever or since `reset_max_memory_reserved`."""
     return _highest("max_memory_reserved", device, _HELD, _PEAK_HELD)
 
 
-def reset_max_memory_allocated(device: Any = None) -> None:
+def reset_max_memory_allocated(device: DeviceLike | None = None) -> None:
     """Let `max_memory_allocated` begin anew with what is in use now.
 
     XLA's allocator keeps one peak and cannot be told to forget it. Above that the answer is the
@@ -47,12 +49,12 @@ def reset_max_memory_allocated(device: Any = None) -> None:
     _reset("reset_max_memory_allocated", device, _IN_USE, _PEAK)
 
 
-def reset_max_memory_reserved(device: Any = None) -> None:
+def reset_max_memory_reserved(device: DeviceLike | None = None) -> None:
     """Let `max_memory_reserved` begin anew with what the allocator holds now."""
     _reset("reset_max_memory_reserved", device, _HELD, _PEAK_HELD)
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
+def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
     """`reset_max_memory_allocated`, by another name."""
     _reset("reset_peak_memory_stats", device, _IN_USE, _PEAK)
 
@@ -71,7 +73,7 @@ def ipc_collect() -> None:
     empty_cache()
 
 
-def as_accelerator(device: Any) -> Place:
+def as_accelerator(device: DeviceLike | None) -> Place:
     """The place that a memory or property function means; a number is a GPU's."""
     if device is None:
         return place.default_place()
@@ -82,7 +84,7 @@ def as_accelerator(device: Any) -> Place:
 
 def statistics(where: Place) -> dict[str, int]:
     """The allocator's own figures; empty where it keeps none, as on the CPU."""
-    return where.device().memory_stats() or {}
+    return where.backend().memory_stats(where)
 
 
 def live_bytes() -> int:
@@ -92,7 +94,7 @@ def live_bytes() -> int:
     return sum(a.nbytes for a in jax_door.jax().live_arrays())
 
 
-def _figure(function: str, device: Any, names: tuple[str, ...]) -> int:
+def _figure(function: str, device: DeviceLike | None, names: tuple[str, ...]) -> int:
     where = as_accelerator(device)
     found = _first(statistics(where), names)
     if found is not None:
@@ -121,7 +123,9 @@ class _Since:
 _resets: dict[tuple[Place, tuple[str, ...]], _Since] = {}
 
 
-def _reset(function: str, device: Any, now: tuple[str, ...], peak: tuple[str, ...]) -> None:
+def _reset(
+    function: str, device: DeviceLike | None, now: tuple[str, ...], peak: tuple[str, ...]
+) -> None:
     trace.flush()  # what was recorded before belongs to the time before
     where = as_accelerator(device)
     old = _figure(function, where, peak)
@@ -134,11 +138,13 @@ def _look(executable: Any) -> None:
     """See what is in use when a program begins, and what it will add to that."""
     for (where, now), since in _resets.items():
         found = statistics(where)
-        used = found.get("bytes_in_use", 0) + executable.adds_on(where.device())
+        used = found.get("bytes_in_use", 0) + executable.adds_on(where)
         since.seen = max(since.seen, _first(found, now) or 0, used)
 
 
-def _highest(function: str, device: Any, now: tuple[str, ...], peak: tuple[str, ...]) -> int:
+def _highest(
+    function: str, device: DeviceLike | None, now: tuple[str, ...], peak: tuple[str, ...]
+) -> int:
     trace.flush()
     where = as_accelerator(device)
     highest = _figure(function, where, peak)

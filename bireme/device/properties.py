@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from bireme.api.types import DeviceLike
 from bireme.core.errors import InvalidArgument
 from bireme.device.memory import as_accelerator, statistics
 
@@ -19,7 +20,7 @@ class DeviceProperties(NamedTuple):
     multi_processor_count: int
 
 
-def get_device_properties(device: Any = None) -> DeviceProperties:
+def get_device_properties(device: DeviceLike | None = None) -> DeviceProperties:
     """Name, compute capability, memory in bytes and number of cores of a device."""
     where = as_accelerator(device)
     found = where.device()
@@ -33,12 +34,12 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
     )
 
 
-def get_device_name(device: Any = None) -> str:
+def get_device_name(device: DeviceLike | None = None) -> str:
     """The chip's name, such as 'NVIDIA H200'."""
     return as_accelerator(device).device().device_kind
 
 
-def get_device_capability(device: Any = None) -> tuple[int, int]:
+def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
     """A GPU's compute capability, (9, 0) for example."""
     where = as_accelerator(device)
     if not where.is_gpu_place():

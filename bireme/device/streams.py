@@ -13,7 +13,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from bireme.core import jax_door, place, trace
+from bireme.api.types import DeviceLike
+from bireme.core import place, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.place import Place
 from bireme.device.memory import as_accelerator
@@ -73,10 +74,7 @@ class Event:
 def _unfinished(where: Place) -> list[Any]:
     """Submit what was recorded; the results that are still being computed."""
     trace.flush()
-    if not jax_door.is_loaded():
-        return []
-    arrays = jax_door.jax().live_arrays(where.device().platform)
-    return [a for a in arrays if not _is_ready(a)]
+    return [a for a in where.backend().unfinished(where) if not _is_ready(a)]
 
 
 def _is_ready(array: Any) -> bool:
@@ -86,7 +84,9 @@ def _is_ready(array: Any) -> bool:
 class Stream:
     """An order of work on a device. XLA decides about priorities: only the usual one is taken."""
 
-    def __init__(self, device: Any = None, priority: int = 2, stream_base: Any = None) -> None:
+    def __init__(
+        self, device: DeviceLike | None = None, priority: int = 2, stream_base: object = None
+    ) -> None:
         if stream_base is not None:
             raise TypeMismatch("[Stream] streams of other libraries cannot be used")
         if priority not in (0, 2):
@@ -137,7 +137,7 @@ def is_current_stream_capturing() -> bool:
     return False
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: DeviceLike | None = None) -> Stream:
     """The stream that work on a device goes to now."""
     where = place.default_place() if device is None else as_accelerator(device)
     return _current.streams.setdefault(where, Stream(where))

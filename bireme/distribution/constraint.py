@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bireme.core.tensor import Tensor
 
 
@@ -27,7 +25,7 @@ class Real(Constraint):
 class Range(Constraint):
     """Between two bounds, both included."""
 
-    def __init__(self, lower: Any, upper: Any) -> None:
+    def __init__(self, lower: float, upper: float) -> None:
         self._lower, self._upper = lower, upper
 
     def __call__(self, value: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -21,11 +22,11 @@ from bireme.distribution.distribution import (
     probs_to_logits,
     same_batch,
     same_kind,
+    sample_sizes,
     unit_uniform,
 )
 from bireme.distribution.exponential_family import ExponentialFamily
 from bireme.nn import functional as F
-from bireme.ops.axes import ints
 
 
 def _clipped(probs: Tensor) -> Tensor:
@@ -37,15 +38,15 @@ def _clipped(probs: Tensor) -> Tensor:
 class Bernoulli(ExponentialFamily):
     """1 with the probability `probs`, else 0."""
 
-    def __init__(self, probs: Any, name: str | None = None) -> None:
+    def __init__(self, probs: TensorLike, name: str | None = None) -> None:
         self.name = name or "Bernoulli"
         [given] = parameters("Bernoulli", probs)
         self.dtype = given.dtype
-        self.probs = _clipped(given)  # type: ignore[assignment]  # Paddle's attribute of this name
+        self.probs = _clipped(given)  # pyright: ignore[reportIncompatibleMethodOverride]  # Paddle's attribute of this name
         self.logits = probs_to_logits(self.probs, is_binary=True)
         super().__init__(self.probs.shape)
 
-    probs: Tensor  # type: ignore[assignment]
+    probs: Tensor
 
     @property
     def mean(self) -> Tensor:
@@ -78,9 +79,9 @@ class Bernoulli(ExponentialFamily):
     def entropy(self) -> Tensor:
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another Bernoulli distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         a, b = self.logits, other.logits
         one = F.sigmoid(a) * (F.softplus(-b) - F.softplus(-a))
         zero = F.sigmoid(-a) * (F.softplus(b) - F.softplus(a))
@@ -90,7 +91,7 @@ class Bernoulli(ExponentialFamily):
     def _natural_parameters(self) -> tuple[Tensor, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:
+    def _log_normalizer(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return F.softplus(x)
 
 
@@ -100,14 +101,14 @@ class ContinuousBernoulli(Distribution):
     Between `lims`, where the formulas lose their digits, a Taylor expansion takes over.
     """
 
-    probs: Tensor  # type: ignore[assignment]
+    probs: Tensor
 
-    def __init__(self, probs: Any, lims: tuple[float, float] = (0.499, 0.501)) -> None:
+    def __init__(self, probs: float | Tensor, lims: tuple[float, float] = (0.499, 0.501)) -> None:
         if isinstance(probs, float | int):
             probs = bireme.to_tensor([probs], dtype=dt.default_float())
         self.dtype = probs.dtype
         self.lims = bireme.to_tensor(lims, dtype=self.dtype)
-        self.probs = _clipped(probs)
+        self.probs = _clipped(probs)  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__init__(self.probs.shape)
 
     def _outside(self) -> Tensor:
@@ -175,9 +176,9 @@ class ContinuousBernoulli(Distribution):
         top = (value * (2.0 * p - 1.0) - p).log1p() - (-p).log1p()
         return bireme.where(self._outside(), top / (p.log() - (-p).log1p()), value)
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another continuous Bernoulli distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         same_batch(self, other)
         log_q, log_rest = other.probs.log(), (-other.probs).log1p()
         cross = other._log_constant() + self.mean * (log_q - log_rest) + log_rest
@@ -191,14 +192,14 @@ def _atanh(x: Tensor) -> Tensor:
 class Binomial(Distribution):
     """Successes among `total_count` trials of probability `probs`."""
 
-    probs: Tensor  # type: ignore[assignment]
+    probs: Tensor
 
-    def __init__(self, total_count: Any, probs: Any) -> None:
+    def __init__(self, total_count: TensorLike, probs: TensorLike) -> None:
         if not isinstance(probs, Tensor):
             probs = bireme.to_tensor(probs, dtype=dt.default_float())
         self.dtype = probs.dtype
         count = as_value(total_count, probs)
-        self.total_count, self.probs = bireme.broadcast_tensors([count, probs])
+        self.total_count, self.probs = bireme.broadcast_tensors([count, probs])  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__init__(self.total_count.shape)
 
     @property
@@ -234,9 +235,9 @@ class Binomial(Distribution):
         found = ways + value * probs.log() + (n - value) * (1 - probs).log()
         return found.nan_to_num(neginf=-eps)
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another binomial distribution, summed over the counts."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         support = self._support()
         mine = self.log_prob(support)
         return (mine.exp() * (mine - other.log_prob(support))).sum(0)
@@ -249,7 +250,7 @@ class Categorical(Distribution):
     and log-weights for `sample`, `entropy` and `kl_divergence`.
     """
 
-    def __init__(self, logits: Any, name: str | None = None) -> None:
+    def __init__(self, logits: TensorLike, name: str | None = None) -> None:
         self.name = name if name is not None else "Categorical"
         [self.logits] = parameters("Categorical", logits, dtype="float32")
         self.dtype = self.logits.dtype
@@ -258,7 +259,7 @@ class Categorical(Distribution):
 
     def sample(self, shape: Sequence[int] = ()) -> Tensor:
         """Numbers of categories, as int64."""
-        dims = ints(shape)
+        dims = sample_sizes(shape)
         chances = F.softmax(self.logits, axis=-1)
         flat = chances.reshape([-1, chances.shape[-1]])
         with bireme.no_grad():
@@ -268,9 +269,9 @@ class Categorical(Distribution):
     def _log_chances(self) -> Tensor:
         return F.log_softmax(self.logits, axis=-1)
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another choice; like Paddle's with a last dimension of 1."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         mine = self._log_chances()
         return (mine.exp() * (mine - other._log_chances())).sum(-1, keepdim=True)
 
@@ -297,7 +298,7 @@ class Categorical(Distribution):
 class Multinomial(Distribution):
     """How often each category comes up in `total_count` choices."""
 
-    probs: Tensor  # type: ignore[assignment]
+    probs: Tensor
 
     def __init__(self, total_count: int, probs: Tensor) -> None:
         if not isinstance(total_count, int) or total_count < 1:
@@ -308,7 +309,7 @@ class Multinomial(Distribution):
             raise ShapeMismatch(
                 f"[Multinomial] probs needs one dimension or more. Received: shape {probs.shape}"
             )
-        self.probs = probs / probs.sum(-1, keepdim=True)
+        self.probs = probs / probs.sum(-1, keepdim=True)  # pyright: ignore[reportIncompatibleMethodOverride]
         self.total_count = total_count
         self._categorical = Categorical(probs_to_logits(probs))
         super().__init__(probs.shape[:-1], probs.shape[-1:])
@@ -330,7 +331,7 @@ class Multinomial(Distribution):
         return ways + (value * logits).sum(-1)
 
     def sample(self, shape: Sequence[int] = ()) -> Tensor:
-        drawn = self._categorical.sample([self.total_count, *ints(shape)])
+        drawn = self._categorical.sample([self.total_count, *sample_sizes(shape)])
         return F.one_hot(drawn, self.probs.shape[-1]).astype(self.probs.dtype).sum(0)
 
     def entropy(self) -> Tensor:
@@ -348,14 +349,14 @@ class Multinomial(Distribution):
 class Geometric(Distribution):
     """Failures before the first success of probability `probs`."""
 
-    probs: Tensor  # type: ignore[assignment]
+    probs: Tensor
 
-    def __init__(self, probs: Any) -> None:
+    def __init__(self, probs: TensorLike) -> None:
         if not isinstance(probs, Tensor | float | int | np.number):
             raise TypeMismatch(
                 f"[Geometric] probs must be a number or a Tensor. Received: {type(probs).__name__}"
             )
-        [self.probs] = parameters("Geometric", probs, dtype="float32")
+        [self.probs] = parameters("Geometric", probs, dtype="float32")  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__init__(self.probs.shape)
 
     @property
@@ -370,15 +371,15 @@ class Geometric(Distribution):
     def stddev(self) -> Tensor:
         return self.variance.sqrt()
 
-    def pmf(self, k: Any) -> Tensor:
+    def pmf(self, k: TensorLike) -> Tensor:
         """The probability of k failures."""
         return (1.0 - self.probs).pow(_count(k, self.probs)) * self.probs
 
-    def log_pmf(self, k: Any) -> Tensor:
+    def log_pmf(self, k: TensorLike) -> Tensor:
         """The logarithm of `pmf`."""
         return self.pmf(k).log()
 
-    def log_prob(self, value: Any) -> Tensor:
+    def log_prob(self, value: TensorLike) -> Tensor:
         return self.log_pmf(value)
 
     def rsample(self, shape: Sequence[int] = ()) -> Tensor:
@@ -389,13 +390,13 @@ class Geometric(Distribution):
         rest = 1.0 - self.probs
         return -(rest * rest.log() + self.probs * self.probs.log()) / self.probs
 
-    def cdf(self, k: Any) -> Tensor:
+    def cdf(self, k: TensorLike) -> Tensor:
         """The probability of k failures or fewer."""
         return 1.0 - (1.0 - self.probs).pow(_count(k, self.probs) + 1)
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """Paddle's figure: the divergence of one trial, not of the whole wait."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         p, q = self.probs, other.probs
         return p * (p / q).log() + (1.0 - p) * ((1.0 - p) / (1.0 - q)).log()
 
@@ -413,7 +414,7 @@ def _count(k: Any, like: Tensor) -> Any:
 class Poisson(Distribution):
     """How often something happens that happens `rate` times on average."""
 
-    def __init__(self, rate: Any) -> None:
+    def __init__(self, rate: float | Tensor) -> None:
         if isinstance(rate, float | int):
             rate = bireme.to_tensor([rate], dtype=dt.default_float())
         self.rate = rate
@@ -449,9 +450,9 @@ class Poisson(Distribution):
         found = -self.rate + value * self.rate.log() - (value + 1).lgamma()
         return found.nan_to_num(neginf=-eps)
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another Poisson distribution, summed over the counts."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         same_batch(self, other)
         support = self._support(self.rate, other.rate)
         mine = self.log_prob(support)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import bireme
+from bireme.api.types import DTypeLike, TensorLike
 from bireme.core import dtype as dt
+from bireme.core.dtype import kind
 from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.op import op
+from bireme.core.requirements import Holds
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import ints
 
@@ -56,7 +61,7 @@ class Distribution:
     def entropy(self) -> Tensor:
         raise self._lacks("entropy")
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """How far `other` is from this distribution, in nats."""
         from bireme.distribution.kl import kl_divergence
 
@@ -78,10 +83,24 @@ class Distribution:
 
     def _extend_shape(self, sample_shape: Sequence[int]) -> tuple[Any, ...]:
         """The shape of samples: what was asked for, then the batch, then the event."""
-        return ints(sample_shape, "shape") + self._batch_shape + self._event_shape
+        return sample_sizes(sample_shape) + self._batch_shape + self._event_shape
 
 
-def parameters(owner: str, *values: Any, dtype: Any = None, mixed: bool = True) -> list[Tensor]:
+def sample_sizes(shape: Sequence[int]) -> tuple[Any, ...]:
+    """The sizes of a `shape` that samples were asked for in."""
+    if not hasattr(shape, "__iter__"):
+        raise TypeMismatch(
+            f"[sample] shape must be a list or tuple of sizes. Received: {shape!r}; write [{shape}]"
+        )
+    return ints(shape, "shape")
+
+
+_Family = TypeVar("_Family", bound=Distribution)
+
+
+def parameters(
+    owner: str, *values: Any, dtype: DTypeLike | None = None, mixed: bool = True
+) -> list[Tensor]:
     """A distribution's parameters as tensors of one dtype.
 
     Numbers, lists and arrays take the dtype of the first tensor, else of a floating array, else
@@ -89,7 +108,10 @@ def parameters(owner: str, *values: Any, dtype: Any = None, mixed: bool = True) 
     """
     tensors = [v for v in values if isinstance(v, Tensor)]
     if len(tensors) == len(values):
-        return list(values)
+        floating = next((t.dtype for t in tensors if t.dtype.is_floating), None)
+        if floating is None:
+            return tensors
+        return [t.astype(floating) if kind(t.dtype) == "int" else t for t in tensors]
     if tensors and not mixed:
         raise InvalidArgument(
             f"[{owner}] the parameters must be all tensors or all numbers. Received: "
@@ -115,10 +137,16 @@ def broadcast_parameters(owner: str, *values: Any, **options: Any) -> list[Tenso
     return bireme.broadcast_tensors(made)
 
 
-def as_value(value: Any, like: Tensor) -> Tensor:
+def as_value(value: TensorLike, like: Tensor) -> Tensor:
     """What a user passes to `log_prob` and the like, in the dtype of a parameter."""
     if not isinstance(value, Tensor):
         return bireme.to_tensor(value, dtype=like.dtype)
+    if value.dtype is not like.dtype and value.dtype.is_floating:
+        warnings.warn(
+            f"the values are {value.dtype.name} and the distribution's parameters are "
+            f"{like.dtype.name}: the values are converted",
+            stacklevel=3,
+        )
     return value.astype(like.dtype)
 
 
@@ -128,16 +156,45 @@ def known(x: Tensor) -> np.ndarray | None:
     return buffer if isinstance(buffer, np.ndarray) else None
 
 
-def require_known(owner: str, name: str, x: Tensor, positive: bool) -> None:
-    """Complain about parameters out of range, as far as that can be seen without computing."""
-    array = known(x)
-    if array is None or bool(((array > 0) if positive else (array >= 0)).all()):
-        return
+def _fits(xp: Any, x: Any, positive: bool) -> Any:
+    return xp.all(x > 0) if positive else xp.all(x >= 0)
+
+
+def _says(owner: str, name: str, positive: bool) -> str:
     word = "positive" if positive else "nonnegative"
-    raise InvalidArgument(f"[{owner}] every element of {name} must be {word}. Received: {array}")
+    return f"every element of {name} of {owner} must be {word}"
 
 
-def unit_uniform(shape: Sequence[Any], dtype: Any, low: float = 0.0) -> Tensor:
+@op(
+    name="distribution",
+    infer=lambda x, **_: x,
+    vjp=lambda xp, grad: (grad,),
+    exact=True,
+    requires=lambda x, owner, parameter, positive: [
+        Holds(
+            _says(owner, parameter, positive),
+            lambda xp, inputs, out: _fits(xp, inputs[0], positive),
+            before=True,
+        )
+    ],
+)
+def _checked(xp, x, owner="", parameter="x", positive=True):
+    """x, whose elements are looked at when it is computed."""
+    return x
+
+
+def checked(owner: str, name: str, x: Tensor, positive: bool) -> Tensor:
+    """A parameter that must be positive, or must not be negative: an error now if its contents
+    are there, and otherwise when they are computed."""
+    array = known(x)
+    if array is None:
+        return _checked(x, owner, name, positive)
+    if not _fits(np, array, positive):
+        raise InvalidArgument(f"[{owner}] {_says(owner, name, positive)}. Received: {array}")
+    return x
+
+
+def unit_uniform(shape: Sequence[Any], dtype: DTypeLike, low: float = 0.0) -> Tensor:
     """Uniform numbers in [low, 1)."""
     return bireme.uniform(shape, dtype=dtype, min=low, max=1.0)
 
@@ -152,13 +209,14 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     return bireme.log(probs) - bireme.log1p(-probs) if is_binary else bireme.log(probs)
 
 
-def same_kind(owner: Distribution, other: Any) -> None:
-    """Complain about a divergence to another family."""
-    if not isinstance(other, type(owner)):
-        raise TypeMismatch(
-            f"[kl_divergence] other must be a {type(owner).__name__}. Received: "
-            f"{type(other).__name__}; register a rule with paddle.distribution.register_kl"
-        )
+def same_kind(owner: _Family, other: Distribution) -> _Family:
+    """`other`; complain about a divergence to another family."""
+    if isinstance(other, type(owner)):
+        return other
+    raise TypeMismatch(
+        f"[kl_divergence] other must be a {type(owner).__name__}. Received: "
+        f"{type(other).__name__}; register a rule with paddle.distribution.register_kl"
+    )
 
 
 def same_batch(owner: Distribution, other: Distribution) -> None:
@@ -172,7 +230,7 @@ def same_batch(owner: Distribution, other: Distribution) -> None:
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def finfo(x: Tensor) -> Any:
+def finfo(x: Tensor) -> np.finfo:
     """The limits of x's dtype."""
     return np.finfo(x.dtype.numpy)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import bireme
+from bireme.api.types import TensorLike
 from bireme.core.errors import ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.distribution.distribution import (
@@ -14,8 +14,8 @@ from bireme.distribution.distribution import (
     Distribution,
     as_value,
     broadcast_parameters,
+    checked,
     parameters,
-    require_known,
     same_kind,
     unit_uniform,
 )
@@ -25,7 +25,7 @@ from bireme.distribution.exponential_family import ExponentialFamily
 class Exponential(ExponentialFamily):
     """The waiting time for an event that happens `rate` times in a unit of time."""
 
-    def __init__(self, rate: Any) -> None:
+    def __init__(self, rate: TensorLike) -> None:
         [self.rate] = parameters("Exponential", rate, dtype="float32")
         self.dtype = self.rate.dtype
         super().__init__(self.rate.shape)
@@ -41,26 +41,26 @@ class Exponential(ExponentialFamily):
     def rsample(self, shape: Sequence[int] = ()) -> Tensor:
         return -unit_uniform(self._extend_shape(shape), self.dtype, TINY).log() / self.rate
 
-    def prob(self, value: Any) -> Tensor:
+    def prob(self, value: TensorLike) -> Tensor:
         return self.rate * (-self.rate * value).exp()
 
-    def log_prob(self, value: Any) -> Tensor:
+    def log_prob(self, value: TensorLike) -> Tensor:
         return self.rate.log() - self.rate * value
 
     def entropy(self) -> Tensor:
         return 1.0 - self.rate.log()
 
-    def cdf(self, value: Any) -> Tensor:
+    def cdf(self, value: TensorLike) -> Tensor:
         """The probability of less than `value`."""
         return 1.0 - (-self.rate * value).exp()
 
-    def icdf(self, value: Any) -> Tensor:
+    def icdf(self, value: TensorLike) -> Tensor:
         """The number below which lies the probability `value`."""
         return -(-as_value(value, self.rate)).log1p() / self.rate
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another exponential distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         ratio = other.rate / self.rate
         return ratio - ratio.log() - 1
 
@@ -68,14 +68,14 @@ class Exponential(ExponentialFamily):
     def _natural_parameters(self) -> tuple[Tensor, ...]:
         return (-self.rate,)
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:
+    def _log_normalizer(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return -(-x).log()
 
 
 class Gamma(ExponentialFamily):
     """The gamma distribution with a shape (`concentration`) and a rate."""
 
-    def __init__(self, concentration: Any, rate: Any) -> None:
+    def __init__(self, concentration: TensorLike, rate: TensorLike) -> None:
         made = parameters("Gamma", concentration, rate, dtype="float32", mixed=False)
         if not isinstance(concentration, Tensor):
             made = broadcast_parameters("Gamma", *made)
@@ -91,7 +91,7 @@ class Gamma(ExponentialFamily):
     def variance(self) -> Tensor:
         return self.concentration / self.rate.pow(2)
 
-    def log_prob(self, value: Any) -> Tensor:
+    def log_prob(self, value: TensorLike) -> Tensor:
         a = self.concentration
         value = as_value(value, a)
         return a * self.rate.log() + (a - 1) * value.log() - self.rate * value - a.lgamma()
@@ -105,9 +105,9 @@ class Gamma(ExponentialFamily):
         dims = self._extend_shape(shape)
         return bireme.standard_gamma(self.concentration.expand(dims)) / self.rate
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another gamma distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         a, b = self.concentration, other.concentration
         return (
             b * (self.rate / other.rate).log()
@@ -121,19 +121,19 @@ class Gamma(ExponentialFamily):
     def _natural_parameters(self) -> tuple[Tensor, ...]:
         return (self.concentration - 1, -self.rate)
 
-    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (x + 1).lgamma() + (x + 1) * (-y.reciprocal()).log()
 
 
 class Chi2(Gamma):
     """The sum of the squares of `df` standard normal variables."""
 
-    def __init__(self, df: Any) -> None:
+    def __init__(self, df: TensorLike) -> None:
         [self.df] = parameters("Chi2", df, dtype="float32")
-        require_known("Chi2", "df", self.df, positive=True)
+        self.df = checked("Chi2", "df", self.df, positive=True)
         super().__init__(self.df * 0.5, bireme.full_like(self.df, 0.5))
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to a gamma distribution."""
         return Gamma.kl_divergence(Gamma(self.concentration, self.rate), other)
 
@@ -184,14 +184,14 @@ class Dirichlet(ExponentialFamily):
     def _natural_parameters(self) -> tuple[Tensor, ...]:
         return (self.concentration,)
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:
+    def _log_normalizer(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()
 
 
 class Beta(ExponentialFamily):
     """A distribution over probabilities."""
 
-    def __init__(self, alpha: Any, beta: Any) -> None:
+    def __init__(self, alpha: TensorLike, beta: TensorLike) -> None:
         self.alpha, self.beta = broadcast_parameters("Beta", alpha, beta)
         self._dirichlet = Dirichlet(bireme.stack([self.alpha, self.beta], -1))
         super().__init__(self._dirichlet.batch_shape)
@@ -221,18 +221,20 @@ class Beta(ExponentialFamily):
     def _natural_parameters(self) -> tuple[Tensor, ...]:
         return (self.alpha, self.beta)
 
-    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return x.lgamma() + y.lgamma() - (x + y).lgamma()
 
 
 class StudentT(Distribution):
     """The normal distribution with an uncertain variance: `df` says how well it is known."""
 
-    def __init__(self, df: Any, loc: Any, scale: Any, name: str | None = None) -> None:
+    def __init__(
+        self, df: TensorLike, loc: TensorLike, scale: TensorLike, name: str | None = None
+    ) -> None:
         self.name = name if name is not None else "StudentT"
         self.df, self.loc, self.scale = broadcast_parameters("StudentT", df, loc, scale)
-        require_known("StudentT", "df", self.df, positive=False)
-        require_known("StudentT", "scale", self.scale, positive=False)
+        self.df = checked("StudentT", "df", self.df, positive=False)
+        self.scale = checked("StudentT", "scale", self.scale, positive=False)
         self._chi2 = Gamma(0.5 * self.df, bireme.full_like(self.df, 0.5))
         super().__init__(self.df.shape)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import broadcast_shapes
@@ -21,11 +22,11 @@ from bireme.distribution.distribution import (
     finfo,
     parameters,
     same_kind,
+    sample_sizes,
     unit_uniform,
 )
 from bireme.distribution.transform import ExpTransform
 from bireme.distribution.transformed_distribution import TransformedDistribution
-from bireme.ops.axes import ints
 from bireme.ops.random import gaussian
 
 _COMPLEX = (complex, np.complexfloating)
@@ -37,15 +38,17 @@ class Normal(Distribution):
     loc: Tensor
     scale: Tensor
 
-    def __init__(self, loc: Any, scale: Any, name: str | None = None) -> None:
+    def __init__(self, loc: TensorLike, scale: TensorLike, name: str | None = None) -> None:
         self.name = name if name is not None else "Normal"
         if isinstance(loc, list | tuple):
             loc = np.asarray(loc)
             loc = loc.astype(np.complex64 if loc.dtype.kind == "c" else np.float32)
         if isinstance(loc, Tensor) or not _is_complex(loc):
-            self._complex_gaussian = isinstance(loc, Tensor) and loc.dtype.is_complex
-            if self._complex_gaussian and not isinstance(scale, Tensor):
-                scale = bireme.to_tensor(scale, dtype=_real_part(loc.dtype))
+            self._complex_gaussian = False
+            if isinstance(loc, Tensor) and loc.dtype.is_complex:
+                self._complex_gaussian = True
+                if not isinstance(scale, Tensor):
+                    scale = bireme.to_tensor(scale, dtype=_real_part(loc.dtype))
             pair = broadcast_parameters if not isinstance(loc, Tensor) else parameters
             self.loc, self.scale = pair("Normal", loc, scale, dtype="float32", mixed=False)
         else:
@@ -67,7 +70,7 @@ class Normal(Distribution):
     def sample(self, shape: Sequence[int] = (), seed: int = 0) -> Tensor:
         """Samples; like Paddle's they carry gradients. A seed other than 0 fixes them."""
         both = broadcast_shapes(tuple(self.loc.shape), tuple(self.scale.shape))
-        dims = ints(shape) + both
+        dims = sample_sizes(shape) + both
         if self._complex_gaussian:
             real = _real_part(self.dtype)
             seeds = (seed, seed + 1) if seed else (0, 0)
@@ -94,9 +97,9 @@ class Normal(Distribution):
         constant = 0.5 * math.log(2.0 * math.pi)
         return -(away * away) / (2.0 * variance) - (self.scale.log() + constant)
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another normal distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         if self._complex_gaussian != other._complex_gaussian:
             raise InvalidArgument(
                 "[kl_divergence] both normal distributions must be real or both complex. "
@@ -126,7 +129,7 @@ class LogNormal(TransformedDistribution):
 
     _base: Normal
 
-    def __init__(self, loc: Any, scale: Any) -> None:
+    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
         base = Normal(loc, scale)
         self.loc, self.scale = base.loc, base.scale
         super().__init__(base, [ExpTransform()])
@@ -143,16 +146,16 @@ class LogNormal(TransformedDistribution):
     def entropy(self) -> Tensor:
         return self._base.entropy() + self._base.mean
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another log-normal distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         return self._base.kl_divergence(other._base)
 
 
 class Uniform(Distribution):
     """Equal density everywhere in (low, high)."""
 
-    def __init__(self, low: Any, high: Any, name: str | None = None) -> None:
+    def __init__(self, low: TensorLike, high: TensorLike, name: str | None = None) -> None:
         self.name = name if name is not None else "Uniform"
         pair = parameters if isinstance(low, Tensor) else broadcast_parameters
         self.low, self.high = pair("Uniform", low, high, dtype="float32", mixed=False)
@@ -170,7 +173,9 @@ class Uniform(Distribution):
     def sample(self, shape: Sequence[int] = (), seed: int = 0) -> Tensor:
         """Samples; like Paddle's they carry gradients. A seed other than 0 fixes them."""
         both = broadcast_shapes(tuple(self.low.shape), tuple(self.high.shape))
-        unit = bireme.uniform(ints(shape) + both, dtype=self.dtype, min=0.0, max=1.0, seed=seed)
+        unit = bireme.uniform(
+            sample_sizes(shape) + both, dtype=self.dtype, min=0.0, max=1.0, seed=seed
+        )
         return unit * (self.high - self.low) + self.low
 
     def rsample(self, shape: Sequence[int] = ()) -> Tensor:
@@ -189,9 +194,9 @@ class Uniform(Distribution):
     def entropy(self) -> Tensor:
         return (self.high - self.low).log()
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another uniform distribution; infinite where it does not cover this."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         ratio = ((other.high - other.low) / (self.high - self.low)).log()
         covered = (other.low <= self.low).logical_and(other.high >= self.high)
         return bireme.where(covered, ratio, bireme.full_like(ratio, math.inf))
@@ -200,7 +205,7 @@ class Uniform(Distribution):
 class Laplace(Distribution):
     """A peak at `loc` with exponential tails on both sides."""
 
-    def __init__(self, loc: Any, scale: Any) -> None:
+    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
         self.loc, self.scale = broadcast_parameters("Laplace", loc, scale)
         super().__init__(self.loc.shape)
 
@@ -219,18 +224,18 @@ class Laplace(Distribution):
     def _away(self, value: Any) -> Tensor:
         return as_value(value, self.scale) - self.loc
 
-    def log_prob(self, value: Any) -> Tensor:
+    def log_prob(self, value: TensorLike) -> Tensor:
         return -(2 * self.scale).log() - self._away(value).abs() / self.scale
 
     def entropy(self) -> Tensor:
         return 1 + (2 * self.scale).log()
 
-    def cdf(self, value: Any) -> Tensor:
+    def cdf(self, value: TensorLike) -> Tensor:
         """The probability of less than `value`."""
         away = self._away(value)
         return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
 
-    def icdf(self, value: Any) -> Tensor:
+    def icdf(self, value: TensorLike) -> Tensor:
         """The number below which lies the probability `value`."""
         term = as_value(value, self.scale) - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
@@ -242,9 +247,9 @@ class Laplace(Distribution):
         )
         return self.loc - self.scale * unit.sign() * (-unit.abs()).log1p()
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another Laplace distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         away = (self.loc - other.loc).abs()
         first = (self.scale * (-away / self.scale).exp() + away) / other.scale
         return first + (other.scale / self.scale).log() - 1
@@ -253,7 +258,7 @@ class Laplace(Distribution):
 class Gumbel(TransformedDistribution):
     """The distribution of the largest of many numbers."""
 
-    def __init__(self, loc: Any, scale: Any) -> None:
+    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
         self.loc, self.scale = broadcast_parameters("Gumbel", loc, scale)
         top = float(1 - np.finfo(np.float32).eps)
         self.base_dist = Uniform(bireme.full_like(self.loc, TINY), bireme.full_like(self.loc, top))
@@ -299,7 +304,7 @@ class Gumbel(TransformedDistribution):
 class Cauchy(Distribution):
     """The ratio of two normal variables: tails so heavy that there is no mean."""
 
-    def __init__(self, loc: Any, scale: Any, name: str | None = None) -> None:
+    def __init__(self, loc: TensorLike, scale: TensorLike, name: str | None = None) -> None:
         self.name = name if name is not None else "Cauchy"
         self.loc, self.scale = broadcast_parameters("Cauchy", loc, scale)
         self.dtype = self.loc.dtype
@@ -337,9 +342,9 @@ class Cauchy(Distribution):
     def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another Cauchy distribution."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         both = (self.scale + other.scale).pow(2) + (self.loc - other.loc).pow(2)
         return both.log() - (4 * self.scale * other.scale).log()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes
@@ -16,13 +16,13 @@ from bireme.core.tensor import Tensor
 from bireme.distribution.distribution import (
     Distribution,
     as_value,
+    checked,
     finfo,
     parameters,
-    require_known,
     same_kind,
+    sample_sizes,
 )
 from bireme.distribution.gamma_family import Beta
-from bireme.ops.axes import ints
 
 
 class MultivariateNormal(Distribution):
@@ -34,7 +34,7 @@ class MultivariateNormal(Distribution):
 
     def __init__(
         self,
-        loc: Any,
+        loc: TensorLike,
         covariance_matrix: Tensor | None = None,
         precision_matrix: Tensor | None = None,
         scale_tril: Tensor | None = None,
@@ -101,9 +101,9 @@ class MultivariateNormal(Distribution):
         found = constant + self._half_log_det()
         return found.expand(self._batch_shape) if self._batch_shape else found
 
-    def kl_divergence(self, other: Any) -> Tensor:
+    def kl_divergence(self, other: Distribution) -> Tensor:
         """The divergence to another normal distribution of vectors."""
-        same_kind(self, other)
+        other = same_kind(self, other)
         if self._event_shape != other._event_shape:
             raise ShapeMismatch(
                 "[kl_divergence] both distributions must have the same event_shape. Received: "
@@ -133,7 +133,7 @@ class LKJCholesky(Distribution):
     """
 
     def __init__(
-        self, dim: int = 2, concentration: Any = 1.0, sample_method: str = "onion"
+        self, dim: int = 2, concentration: TensorLike = 1.0, sample_method: str = "onion"
     ) -> None:
         if not isinstance(dim, int):
             raise TypeMismatch(f"[LKJCholesky] dim must be an integer. Received: {dim!r}")
@@ -144,8 +144,8 @@ class LKJCholesky(Distribution):
                 f"[LKJCholesky] sample_method must be 'onion' or 'cvine'. Received: "
                 f"{sample_method!r}"
             )
-        [self.concentration] = parameters("LKJCholesky", concentration, dtype="float32")
-        require_known("LKJCholesky", "concentration", self.concentration, positive=True)
+        [given] = parameters("LKJCholesky", concentration, dtype="float32")
+        self.concentration = checked("LKJCholesky", "concentration", given, positive=True)
         self.dtype = self.concentration.dtype
         self.dim = dim
         self.sample_method = sample_method
@@ -160,8 +160,8 @@ class LKJCholesky(Distribution):
             self._beta = Beta(both, both)
         super().__init__(self.concentration.shape, (dim, dim))
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        dims = ints(sample_shape)
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        dims = sample_sizes(sample_shape)
         with bireme.no_grad():
             # The beta variable drops a last dimension of 1; here it is always wanted.
             drawn = self._beta.sample(dims).reshape([*dims, *self._beta.batch_shape])

@@ -1,5 +1,6 @@
 """paddle.framework: files, random states, modes and parameters, under their older address."""
 
+from bireme import get_rng_state, seed, set_rng_state
 from bireme.autograd import is_grad_enabled, set_grad_enabled
 from bireme.base import core
 from bireme.base.framework import (
@@ -8,6 +9,7 @@ from bireme.base.framework import (
     Variable,
     _current_expected_place,
     _current_expected_place_,
+    _dygraph_tracer,
     _no_check_dy2st_diff,
     convert_np_dtype_to_dtype_,
     default_main_program,
@@ -23,7 +25,6 @@ from bireme.base.framework import (
 from bireme.base.layer_helper import LayerHelper
 from bireme.core.dtype import get_default_dtype, set_default_dtype
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, CustomPlace
-from bireme.core.random import get_rng_state, seed, set_rng_state
 from bireme.core.tensor import Parameter
 from bireme.framework import io, random
 from bireme.io.serialization import load, save
@@ -43,6 +44,7 @@ __all__ = [
     "Variable",
     "_current_expected_place",
     "_current_expected_place_",
+    "_dygraph_tracer",
     "_no_check_dy2st_diff",
     "convert_np_dtype_to_dtype_",
     "core",

@@ -1,6 +1,6 @@
 """`paddle.geometric`: messages along the edges of graphs, segments, and samples of neighbours."""
 
-from bireme.core.keywords import guarded as _guarded
+from bireme.api.keywords import explained as _explained
 from bireme.geometric.message_passing import send_u_recv, send_ue_recv, send_uv
 from bireme.geometric.neighbors import (
     reindex_graph,
@@ -16,4 +16,5 @@ __all__ = [
     "weighted_sample_neighbors",
 ]  # fmt: skip
 
-globals().update({name: _guarded(globals()[name]) for name in __all__})
+_unexplained = [name for name in __all__ if not name.startswith("send_")]
+globals().update(_explained({name: globals()[name] for name in _unexplained}))

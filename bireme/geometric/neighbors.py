@@ -12,15 +12,39 @@ from typing import Any
 import numpy as np
 
 import bireme
+from bireme.core import dtype as dt
 from bireme.core import random as rng
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, PositionOutOfRange, ShapeMismatch
 from bireme.core.tensor import Tensor, constant
+from bireme.ops import random_bits
+from bireme.ops.contents import Result, reads_contents
 
 
 def _read(x: Tensor) -> np.ndarray:
     return np.asarray(x._array()).reshape(-1)
 
 
+def _check_range(function: str, name: str, array: np.ndarray, stop: int) -> None:
+    if len(array) and not (array.min() >= 0 and array.max() < stop):
+        raise PositionOutOfRange(
+            f"[{function}] {name} must be in [0, {stop - 1}]. Received: values from "
+            f"{array.min()} to {array.max()}"
+        )
+
+
+def _sample_results(
+    function: str, row: Tensor, colptr: Tensor, nodes: Tensor, weight: Tensor | None,
+    sample_size: int, eids: Tensor | None, return_eids: bool,
+) -> tuple[Result, ...]:  # fmt: skip
+    found = (Result([None], row.dtype), Result([nodes._value.aval.size], dt.int32))
+    return (*found, Result([None], eids.dtype)) if return_eids and eids is not None else found
+
+
+def _reindex_results(x: Tensor, *rest: Any, **options: Any) -> tuple[Result, ...]:
+    return (Result([None], x.dtype),) * 3
+
+
+@reads_contents(_sample_results)
 def _sample(
     function: str, row: Tensor, colptr: Tensor, nodes: Tensor, weight: Tensor | None,
     sample_size: int, eids: Tensor | None, return_eids: bool,
@@ -28,14 +52,19 @@ def _sample(
     if return_eids and eids is None:
         raise InvalidArgument(f"[{function}] return_eids=True needs eids. Received: eids=None")
     rows, starts, wanted = _read(row), _read(colptr).astype(np.int64), _read(nodes)
+    nodes_of_graph = max(len(starts) - 1, 0)
+    _check_range(function, "input_nodes", wanted, nodes_of_graph)
+    _check_range(function, "colptr", starts, len(rows) + 1)
     first, count = starts[wanted], starts[wanted + 1] - starts[wanted]
+    if (count < 0).any():
+        raise InvalidArgument(f"[{function}] colptr must not decrease. Received: {starts}")
     owner = np.repeat(np.arange(len(wanted)), count)
     within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     edges = np.repeat(first, count) + within
     taken = count
     if sample_size >= 0:
         # The first of exponential waiting times are a draw without replacement, by weight.
-        wait = -np.log1p(-rng.uniform(np, *rng.next_key(), edges.shape, np.float64))
+        wait = -np.log1p(-random_bits.uniform(np, *rng.next_key(), edges.shape, np.float64))
         if weight is not None:
             chance = _read(weight)[edges].astype(np.float64)
             wait = np.where(chance > 0, wait / np.where(chance > 0, chance, 1), np.inf)
@@ -74,6 +103,7 @@ def weighted_sample_neighbors(
                    eids, return_eids)  # fmt: skip
 
 
+@reads_contents(_reindex_results)
 def reindex_graph(
     x: Tensor, neighbors: Tensor, count: Tensor, value_buffer: Tensor | None = None,
     index_buffer: Tensor | None = None, name: str | None = None,
@@ -100,6 +130,7 @@ def reindex_graph(
     return tuple(constant(a.astype(nodes.dtype)) for a in (source, target, old[order]))  # type: ignore[return-value]
 
 
+@reads_contents(_reindex_results)
 def reindex_heter_graph(
     x: Tensor, neighbors: Sequence[Tensor], count: Sequence[Tensor],
     value_buffer: Tensor | None = None, index_buffer: Tensor | None = None,

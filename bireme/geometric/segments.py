@@ -6,9 +6,11 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
+from bireme.ops.contents import Result, reads_contents
 from bireme.ops.segment import reduce_rows
 
 
+@reads_contents(lambda kind, data, ids: Result([None, *data._value.aval.shape[1:]], data.dtype))
 def _segments(kind: str, data: Tensor, segment_ids: Tensor) -> Tensor:
     """The result has a row for each number up to the last one, so the numbers are read."""
     if segment_ids.ndim != 1 or data.ndim < 1 or data.shape[0] != segment_ids.shape[0]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.hapi.progressbar import ProgressBar
 from bireme.optimizer.schedule import LRScheduler as Schedule
+
+if TYPE_CHECKING:
+    from bireme.hapi.model import Model
+
 
 Logs = dict[str, Any]
 
@@ -37,7 +41,7 @@ class Callback:
     def set_params(self, params: dict[str, Any]) -> None:
         self.params = params
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         self.model = model
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -98,7 +102,7 @@ class CallbackList:
     def set_params(self, params: dict[str, Any]) -> None:
         self._call("set_params", params)
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         self._call("set_model", model)
 
     def _call(self, name: str, *args: Any) -> None:
@@ -290,7 +294,8 @@ class LRScheduler(Callback):
         self.by_step, self.by_epoch = by_step, by_epoch
 
     def _advance(self) -> None:
-        schedule = getattr(self.model._optimizer, "_learning_rate", None)
+        optimizer = getattr(self.model, "_optimizer", None)
+        schedule = getattr(optimizer, "_learning_rate", None)
         if isinstance(schedule, Schedule):
             schedule.step()
 
@@ -305,8 +310,9 @@ class LRScheduler(Callback):
 
 def configure(
     callbacks: Callback | Sequence[Callback] | None,
-    model: Any,
+    model: Model | None,
     *,
+    batch_size: int | None = None,
     epochs: int | None = None,
     steps: int | None = None,
     log_freq: int = 2,
@@ -329,10 +335,11 @@ def configure(
         if isinstance(callback, EarlyStopping):
             callback.save_dir = save_dir
     result = CallbackList(chosen)
-    result.set_model(model)
+    if model is not None:
+        result.set_model(model)
     result.set_params(
         {
-            "batch_size": None,
+            "batch_size": batch_size,
             "epochs": epochs,
             "steps": steps,
             "verbose": verbose,
@@ -340,3 +347,31 @@ def configure(
         }
     )
     return result
+
+
+def config_callbacks(
+    callbacks: Callback | Sequence[Callback] | None = None,
+    model: Model | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    log_freq: int = 2,
+    verbose: int = 2,
+    save_freq: int = 1,
+    save_dir: str | None = None,
+    metrics: Sequence[str] | None = None,
+    mode: str = "train",
+) -> CallbackList:
+    """The callbacks of a loop of one's own: call `on_begin`, `on_batch_end` … of the result."""
+    return configure(
+        callbacks,
+        model,
+        batch_size=batch_size,
+        epochs=epochs,
+        steps=steps,
+        log_freq=log_freq,
+        verbose=verbose,
+        save_freq=save_freq,
+        save_dir=save_dir,
+        metrics=() if mode == "test" or metrics is None else metrics,
+    )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bireme import nn
 from bireme.autograd import no_grad
 from bireme.core.errors import TypeMismatch
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
+
 
 Counter = Callable[[Any, Any, Any], None]
 
@@ -79,8 +83,8 @@ _COUNTERS: dict[type, Counter] = {
 
 
 def flops(
-    net: Any,
-    input_size: Any,
+    net: Layer,
+    input_size: Sequence[int],
     custom_ops: dict[type, Counter] | None = None,
     print_detail: bool = False,
 ) -> int:

@@ -9,26 +9,37 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from bireme.amp import GradScaler, auto_cast
+from bireme.api.types import DTypeLike, TensorLike
 from bireme.autograd import no_grad
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.hapi.amp_settings import AmpSettings
 from bireme.hapi.callbacks import CallbackList, configure, is_first_process
-from bireme.hapi.summary import summary
+from bireme.hapi.summary import SizeLike, summary
 from bireme.io import DataLoader, Dataset, DistributedBatchSampler
-from bireme.io.serialization import load as load_file
-from bireme.io.serialization import save as save_file
+from bireme.io.serialization import load_together, no_such_file, save_together
 from bireme.metric import Metric
 from bireme.nn import Layer
 from bireme.ops import modules
 from bireme.static import InputSpec
 from bireme.utils.layers_utils import flatten
+
+if TYPE_CHECKING:
+    from bireme.hapi.callbacks import Callback
+    from bireme.optimizer.optimizer import Optimizer
+
+
+Specs = InputSpec | Sequence[InputSpec] | dict[str, InputSpec]
+# One input (or label), several in order, or several by name.
+Batch: TypeAlias = "TensorLike | Sequence[TensorLike] | dict[str, TensorLike]"
+# Losses, metrics, or both.
+Results: TypeAlias = "list[Any] | tuple[list[np.ndarray], list[Any]]"
 
 to_tensor = modules["creation"].to_tensor
 
@@ -54,7 +65,12 @@ class Model:
     Without them the number of `forward`'s parameters does.
     """
 
-    def __init__(self, network: Layer, inputs: Any = None, labels: Any = None) -> None:
+    def __init__(
+        self,
+        network: Layer,
+        inputs: Specs | None = None,
+        labels: Specs | None = None,
+    ) -> None:
         if not isinstance(network, Layer):
             raise TypeMismatch(f"[Model] takes a Layer. Received: {type(network).__name__}")
         self.mode = "train"
@@ -73,7 +89,9 @@ class Model:
 
     # --- one batch ------------------------------------------------------------------------
 
-    def train_batch(self, inputs: Any, labels: Any = None, update: bool = True) -> Any:
+    def train_batch(
+        self, inputs: Batch, labels: Batch | None = None, update: bool = True
+    ) -> Results:
         """One step. Returns the losses, or (losses, metrics) where there are metrics.
 
         With `update=False` gradients add up until a step that updates.
@@ -107,7 +125,7 @@ class Model:
         return self._results(losses, computed)
 
     @no_grad()
-    def eval_batch(self, inputs: Any, labels: Any = None) -> Any:
+    def eval_batch(self, inputs: Batch, labels: Batch | None = None) -> Results:
         """Losses and metrics of one batch, without training."""
         self.network.eval()
         self.mode = "eval"
@@ -118,7 +136,7 @@ class Model:
         return self._results(losses, self._computed(outputs, truth))
 
     @no_grad()
-    def predict_batch(self, inputs: Any) -> list[np.ndarray]:
+    def predict_batch(self, inputs: Batch) -> list[np.ndarray]:
         """The network's outputs for one batch, as arrays."""
         self.network.eval()
         self.mode = "test"
@@ -130,7 +148,7 @@ class Model:
         """Autocast for evaluation: needed where `prepare` has narrowed the parameters."""
         return auto_cast(enable=self._amp.level == "O2", level="O2", **self._amp.lists)
 
-    def _tensors(self, inputs: Any) -> list[Tensor]:
+    def _tensors(self, inputs: Batch) -> list[Tensor]:
         tensors = _as_tensors(list(inputs.values()) if isinstance(inputs, dict) else inputs)
         if self._given is None and self._seen is None:
             names = _parameter_names(self.network)
@@ -144,7 +162,7 @@ class Model:
         """What the metrics need of a batch: recorded together with the step, read after it."""
         return [_listed(metric.compute(*outputs, *truth)) for metric in self._metrics]
 
-    def _results(self, losses: list[Tensor] | None, computed: list[list[Any]]) -> Any:
+    def _results(self, losses: list[Tensor] | None, computed: list[list[Any]]) -> Results:
         values = None if losses is None else [loss.numpy() for loss in losses]
         figures = [
             metric.update(*[c.numpy() if isinstance(c, Tensor) else c for c in results])
@@ -157,7 +175,11 @@ class Model:
     # --- preparing, saving, loading -------------------------------------------------------
 
     def prepare(
-        self, optimizer: Any = None, loss: Any = None, metrics: Any = None, amp_configs: Any = None
+        self,
+        optimizer: Optimizer | None = None,
+        loss: Callable[..., Any] | None = None,
+        metrics: Metric | Sequence[Metric] | None = None,
+        amp_configs: str | dict[str, Any] | None = None,
     ) -> None:
         """Choose what to train with.
 
@@ -197,13 +219,16 @@ class Model:
         if not training:
             self._save_for_inference(path)
             return
-        save_file(self.network.state_dict(), path + ".pdparams")
-        if self._optimizer is not None:
-            state = self._optimizer.state_dict()
-            if state:
-                save_file(state, path + ".pdopt")
-        if self._scaler is not None and self._scaler.state_dict():
-            save_file(self._scaler.state_dict(), path + ".pdscaler")
+        optimizer = None if self._optimizer is None else self._optimizer.state_dict()
+        scaler = None if self._scaler is None else self._scaler.state_dict()
+        # A state that this save does not have is removed: that of older weights does not fit these.
+        save_together(
+            {
+                path + ".pdparams": self.network.state_dict(),
+                path + ".pdopt": optimizer or None,
+                path + ".pdscaler": scaler or None,
+            }
+        )
 
     def _save_for_inference(self, path: str) -> None:
         from bireme.jit import save as save_graph
@@ -232,28 +257,40 @@ class Model:
         stem, ending = os.path.splitext(path)
         if ending in (".pdparams", ".pdopt", ".pdmodel"):
             path = stem
-        state = load_file(path + ".pdparams")
+        endings = [".pdparams"]
+        if self._scaler is not None:
+            endings.append(".pdscaler")
+        if self._optimizer is not None and not reset_optimizer:
+            endings.append(".pdopt")
+        parts = dict(zip(endings, load_together([path + e for e in endings]), strict=True))
+        state, scaler = parts[".pdparams"], parts.get(".pdscaler")
+        optimizer = parts.get(".pdopt")
+        if state is None:
+            raise no_such_file(path + ".pdparams")
+        matched = []
         for key, tensor in self.network.state_dict().items():
             problem = _mismatch(key, state.get(key), tensor)
             if problem is None:
-                tensor.set_value(state[key])
+                matched.append((tensor, state[key]))
             elif skip_mismatch:
                 warnings.warn(f"Skip loading for {key}. {problem}", stacklevel=2)
                 reset_optimizer = True
             else:
                 raise InvalidArgument(f"[load] {problem}")
-        if self._scaler is not None and os.path.exists(path + ".pdscaler"):
-            self._scaler.load_state_dict(load_file(path + ".pdscaler"))
-        saved = path + ".pdopt"
-        if self._optimizer is not None and not reset_optimizer and os.path.exists(saved):
-            self._optimizer.set_state_dict(load_file(saved))
+        # What may refuse its state comes first, so that an error leaves the network as it was.
+        if self._optimizer is not None and not reset_optimizer and optimizer is not None:
+            self._optimizer.set_state_dict(optimizer)
+        if self._scaler is not None and scaler is not None:
+            self._scaler.load_state_dict(scaler)
+        for tensor, value in matched:
+            tensor.set_value(value)
 
     # --- loops ----------------------------------------------------------------------------
 
     def fit(
         self,
-        train_data: Any = None,
-        eval_data: Any = None,
+        train_data: Dataset | Iterable[Any] | None = None,
+        eval_data: Dataset | Iterable[Any] | None = None,
         batch_size: int | Sequence[int] = 1,
         epochs: int = 1,
         eval_freq: int = 1,
@@ -264,7 +301,7 @@ class Model:
         drop_last: bool = False,
         shuffle: bool = True,
         num_workers: int = 0,
-        callbacks: Any = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
         accumulate_grad_batches: int = 1,
         num_iters: int | None = None,
     ) -> None:
@@ -321,12 +358,12 @@ class Model:
 
     def evaluate(
         self,
-        eval_data: Any,
+        eval_data: Dataset | Iterable[Any],
         batch_size: int = 1,
         log_freq: int = 10,
         verbose: int = 2,
         num_workers: int = 0,
-        callbacks: Any = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
         num_iters: int | None = None,
     ) -> dict[str, Any]:
         """The loss and the metrics over a dataset, or over `num_iters` batches of it."""
@@ -343,12 +380,12 @@ class Model:
 
     def predict(
         self,
-        test_data: Any,
+        test_data: Dataset | Iterable[Any],
         batch_size: int = 1,
         num_workers: int = 0,
         stack_outputs: bool = False,
         verbose: int = 1,
-        callbacks: Any = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
     ) -> list[Any]:
         """Outputs for a dataset: for each output of the network, its batches (or one array)."""
         loader = self._loader(test_data, batch_size, num_workers)
@@ -362,7 +399,9 @@ class Model:
         calls.on_end("predict", logs)
         return outputs
 
-    def summary(self, input_size: Any = None, dtype: Any = None) -> dict[str, int]:
+    def summary(
+        self, input_size: SizeLike | None = None, dtype: DTypeLike | None = None
+    ) -> dict[str, int]:
         """Print the network's layers, shapes and numbers of parameters."""
         size = input_size if input_size is not None else self._given
         if size is None:

@@ -40,7 +40,7 @@ class ProgressBar:
         """Measure from now on."""
         self._start = time.time()
 
-    def update(self, current_num: int, values: Iterable[tuple[str, Any]] = ()) -> None:
+    def update(self, current_num: float, values: Iterable[tuple[str, Any]] = ()) -> None:
         """Show that `current_num` steps are done, and the named values beside."""
         if not self._verbose:
             return
@@ -53,10 +53,10 @@ class ProgressBar:
             file.write(f"{self._count(current_num)}{figures}{self._speed(each)}\n")
         file.flush()
 
-    def _count(self, current: int) -> str:
+    def _count(self, current: float) -> str:
         if self._num is None:
             return f"{self._name} {current:3}"
-        return f"{self._name} {current:{len(str(self._num))}d}/{self._num}"
+        return f"{self._name} {int(current):{len(str(self._num))}d}/{self._num}"
 
     def _speed(self, seconds: float) -> str:
         if seconds >= 1 or seconds == 0:
@@ -65,7 +65,7 @@ class ProgressBar:
             return f" - {seconds * 1e3:.0f}ms/{self._name}"
         return f" - {seconds * 1e6:.0f}us/{self._name}"
 
-    def _redrawn(self, current: int, figures: str, each: float) -> str:
+    def _redrawn(self, current: float, figures: str, each: float) -> str:
         text = self._count(current)
         done = self._num is None or current >= self._num
         if self._num is not None:

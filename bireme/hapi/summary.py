@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from bireme.api.types import DTypeLike, TensorTree
 from bireme.autograd import no_grad
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
 from bireme.nn import Layer, LayerList, Sequential
 from bireme.static import InputSpec
+
+# A shape, an InputSpec or a list of them; None or -1 is a size that may change.
+SizeLike: TypeAlias = "int | InputSpec | Sequence[int | None] | Sequence[SizeLike]"
 
 _MEGABYTE = 1024.0**2
 
@@ -28,7 +33,10 @@ class _Row(NamedTuple):
 
 
 def summary(
-    net: Layer, input_size: Any = None, dtypes: Any = None, input: Any = None
+    net: Layer,
+    input_size: SizeLike | None = None,
+    dtypes: DTypeLike | Sequence[DTypeLike] | None = None,
+    input: TensorTree | None = None,
 ) -> dict[str, int]:
     """Print each layer's shapes and number of parameters; returns the totals.
 

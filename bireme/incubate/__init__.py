@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bireme.core.keywords import accept as _accept
+from bireme.api.keywords import explained as _explained
 from bireme.geometric import segment_max, segment_mean, segment_min, segment_sum
 from bireme.incubate import asp, autograd, autotune, cc, distributed, nn, optimizer
 from bireme.incubate.operators import (
@@ -25,5 +25,5 @@ __all__ = [
     "softmax_mask_fuse_upper_triangle",
 ]  # fmt: skip
 
-_functions = [n for n in __all__ if n.startswith(("graph_", "identity_", "segment_", "softmax_"))]
-globals().update(_accept("incubate", {name: globals()[name] for name in _functions}))
+_segments = [name for name in __all__ if name.startswith("segment_")]
+globals().update(_explained({name: globals()[name] for name in _segments}))

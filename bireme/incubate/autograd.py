@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bireme.autograd.jacobians import Rows, listed, pull_back
+from bireme.autograd.jacobians import Rows, Tensors, listed, pull_back
 from bireme.core.errors import AutogradError, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones_like, zeros_like
@@ -45,7 +45,7 @@ def _check(name: str, what: str, given: Any) -> None:
             )
 
 
-def _check_v(name: str, v: Any, like: Any) -> None:
+def _check_v(name: str, v: Tensors | None, like: Any) -> None:
     if v is None:
         return
     _check(name, "v", v)
@@ -70,7 +70,7 @@ def _separate(xs: Any) -> Any:
     return tuple([_apart(x) for x in xs]) if isinstance(xs, list | tuple) else _apart(xs)
 
 
-def _apply(func: Any, xs: Any) -> Any:
+def _apply(func: Any, xs: Tensors) -> Any:
     return func(*xs) if isinstance(xs, list | tuple) else func(xs)
 
 
@@ -78,7 +78,7 @@ def _as_given(found: list[Tensor], like: Any) -> Any:
     return tuple(found) if isinstance(like, list | tuple) else found[0]
 
 
-def _start(name: str, func: Any, xs: Any) -> tuple[Any, Any]:
+def _start(name: str, func: Any, xs: Tensors) -> tuple[Any, Any]:
     """(separate inputs, results of the function)."""
     if not callable(func):
         raise TypeMismatch(f"[{name}] func must be a function. Received: {type(func).__name__}")
@@ -87,21 +87,29 @@ def _start(name: str, func: Any, xs: Any) -> tuple[Any, Any]:
     return xs, _apply(func, xs)
 
 
-def vjp(func: Callable[..., Any], xs: Any, v: Any = None) -> tuple[Any, Any]:
+def vjp(
+    func: Callable[..., Any],
+    xs: Tensors,
+    v: Tensors | None = None,
+) -> tuple[Any, Any]:
     """(func(xs), the gradient of sum(v * func(xs)) by xs); v is ones by default."""
     xs, ys = _start("vjp", func, xs)
     _check_v("vjp", v, ys)
     return ys, _as_given(pull_back(ys, listed(xs), v), xs)
 
 
-def jvp(func: Callable[..., Any], xs: Any, v: Any = None) -> tuple[Any, Any]:
+def jvp(
+    func: Callable[..., Any],
+    xs: Tensors,
+    v: Tensors | None = None,
+) -> tuple[Any, Any]:
     """(func(xs), how it changes when xs moves along v); v is ones by default."""
     xs, ys = _start("jvp", func, xs)
     _check_v("jvp", v, xs)
     return ys, _as_given(_push(listed(ys), listed(xs), v), ys)
 
 
-def _push(ys: list[Tensor], xs: list[Tensor], v: Any) -> list[Tensor]:
+def _push(ys: list[Tensor], xs: list[Tensor], v: Tensors | None) -> list[Tensor]:
     """Forward derivatives by two backward ones: the pull-back is linear in its weights, and the
     gradient of a linear function applies it the other way round."""
     weights = []
@@ -113,7 +121,11 @@ def _push(ys: list[Tensor], xs: list[Tensor], v: Any) -> list[Tensor]:
     return pull_back(pulled, weights, [ones_like(x) for x in xs] if v is None else v)
 
 
-def forward_grad(outputs: Any, inputs: Any, grad_inputs: Any = None) -> Any:
+def forward_grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_inputs: Tensors | None = None,
+) -> Tensors:
     """How `outputs` change when `inputs` move along `grad_inputs` (ones by default)."""
     if not prim_enabled():
         raise AutogradError(
@@ -126,7 +138,11 @@ def forward_grad(outputs: Any, inputs: Any, grad_inputs: Any = None) -> Any:
     return _as_given(_push(listed(outputs), listed(inputs), grad_inputs), outputs)
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None) -> Any:
+def grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Tensors | None = None,
+) -> Tensors:
     """The gradient of sum(grad_outputs * outputs) by `inputs`; it can be differentiated again."""
     _check("grad", "outputs", outputs)
     _check("grad", "inputs", inputs)
@@ -140,7 +156,7 @@ class Jacobian:
     [results, inputs], or [batch, results, inputs]; rows are computed as they are indexed.
     """
 
-    def __init__(self, func: Callable[..., Any], xs: Any, is_batched: bool = False) -> None:
+    def __init__(self, func: Callable[..., Any], xs: Tensors, is_batched: bool = False) -> None:
         xs = listed(_separate(xs))
         self._rows = Rows(listed(func(*xs)), xs, is_batched)
 
@@ -156,7 +172,7 @@ class Jacobian:
 class Hessian:
     """The second derivatives of a function with one result (per sample of a batch)."""
 
-    def __init__(self, func: Callable[..., Any], xs: Any, is_batched: bool = False) -> None:
+    def __init__(self, func: Callable[..., Any], xs: Tensors, is_batched: bool = False) -> None:
         def slope(*inputs: Tensor) -> Tensor:
             rows = Rows(listed(func(*inputs)), list(inputs), is_batched)
             if rows.shape[-2] != 1:
@@ -177,5 +193,5 @@ class Hessian:
         return self.symbolic.shape
 
 
-class _SeveralResults(ShapeMismatch, RuntimeError):
+class _SeveralResults(ShapeMismatch):
     """A RuntimeError as in Paddle."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from typing import Any
 
 from bireme.core import kernels, trace
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io import tuning
+from bireme.io.foreign import read_json
 from bireme.kernels import install as install_kernels
 
 _KNOWN = {
@@ -55,12 +55,11 @@ def set_config(config: dict[str, Any] | str | os.PathLike[str] | None = None) ->
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError) as e:
+        found = read_json(path, "autotune.set_config")
+    except OSError as e:
         raise InvalidArgument(f"[autotune.set_config] {path!r} cannot be read: {e}") from None
     if not isinstance(found, dict):
-        raise InvalidArgument(
+        raise FileFormatError(
             f"[autotune.set_config] {path!r} must hold an object. Received: {type(found).__name__}"
         )
     return found

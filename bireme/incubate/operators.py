@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import guarded
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.geometric import reindex_graph, sample_neighbors, send_u_recv
 from bireme.nn.functional import softmax
+from bireme.ops.contents import Result, reads_contents
 from bireme.ops.creation import tril
 from bireme.ops.math_unary import assign_value
 from bireme.ops.reduction import mean, sum
 
 
+@guarded
 def graph_send_recv(
-    x: Tensor, src_index: Tensor, dst_index: Tensor, pool_type: str = "sum",
-    out_size: Any = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    src_index: Tensor,
+    dst_index: Tensor,
+    pool_type: str = "sum",
+    out_size: int | Tensor | None = None,
+    name: str | None = None,
+) -> Tensor:
     """What each node receives: x[src_index] pooled over the edges that end in it."""
     return send_u_recv(x, src_index, dst_index, pool_type, out_size)
 
 
+@guarded
 def graph_sample_neighbors(
-    row: Tensor, colptr: Tensor, input_nodes: Tensor, eids: Tensor | None = None,
-    perm_buffer: Tensor | None = None, sample_size: int = -1, return_eids: bool = False,
-    flag_perm_buffer: bool = False, name: str | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    row: Tensor,
+    colptr: Tensor,
+    input_nodes: Tensor,
+    eids: Tensor | None = None,
+    perm_buffer: Tensor | None = None,
+    sample_size: int = -1,
+    return_eids: bool = False,
+    flag_perm_buffer: bool = False,
+    name: str | None = None,
+) -> tuple[Tensor, ...]:
     """Up to sample_size neighbours of each node, and how many each has; see
     `paddle.geometric.sample_neighbors`."""
     if flag_perm_buffer and perm_buffer is None:
@@ -38,11 +51,16 @@ def graph_sample_neighbors(
     return sample_neighbors(row, colptr, input_nodes, sample_size, eids, return_eids, perm_buffer)
 
 
+@guarded
 def graph_reindex(
-    x: Tensor, neighbors: Tensor, count: Tensor, value_buffer: Tensor | None = None,
-    index_buffer: Tensor | None = None, flag_buffer_hashtable: bool = False,
+    x: Tensor,
+    neighbors: Tensor,
+    count: Tensor,
+    value_buffer: Tensor | None = None,
+    index_buffer: Tensor | None = None,
+    flag_buffer_hashtable: bool = False,
     name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """New numbers from 0 for a sample's nodes; see `paddle.geometric.reindex_graph`."""
     if flag_buffer_hashtable and (value_buffer is None or index_buffer is None):
         raise InvalidArgument(
@@ -52,10 +70,27 @@ def graph_reindex(
     return reindex_graph(x, neighbors, count, value_buffer, index_buffer)
 
 
-def graph_khop_sampler(
+def _khop_results(
     row: Tensor, colptr: Tensor, input_nodes: Tensor, sample_sizes: Sequence[int],
     sorted_eids: Tensor | None = None, return_eids: bool = False, name: str | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Result, ...]:  # fmt: skip
+    sides = (Result([None, 1], row.dtype),) * 2
+    numbers = (Result([None], row.dtype), Result([input_nodes._value.aval.size], row.dtype))
+    eids = (Result([None, 1], row.dtype),) if return_eids else ()
+    return (*sides, *numbers, *eids)
+
+
+@guarded
+@reads_contents(_khop_results)
+def graph_khop_sampler(
+    row: Tensor,
+    colptr: Tensor,
+    input_nodes: Tensor,
+    sample_sizes: Sequence[int],
+    sorted_eids: Tensor | None = None,
+    return_eids: bool = False,
+    name: str | None = None,
+) -> tuple[Tensor, ...]:
     """Neighbours of neighbours: `sample_sizes` says how many for each step away.
 
     (sources [n, 1], destinations [n, 1], old numbers of all nodes, new numbers of input_nodes[,
@@ -96,6 +131,7 @@ def graph_khop_sampler(
     return tuple([constant(a) for a in made])
 
 
+@guarded
 def softmax_mask_fuse(x: Tensor, mask: Tensor, name: str | None = None) -> Tensor:
     """softmax(x + mask) over the last dimension; mask is [batch, 1, rows, columns]."""
     if x.ndim != 4 or mask.ndim != 4 or mask.shape[1] != 1:
@@ -106,6 +142,7 @@ def softmax_mask_fuse(x: Tensor, mask: Tensor, name: str | None = None) -> Tenso
     return softmax(x + mask, -1)
 
 
+@guarded
 def softmax_mask_fuse_upper_triangle(x: Tensor) -> Tensor:
     """Softmax over the last dimension of [batch, heads, rows, columns] in which row i sees
     columns up to i; the others are zero."""
@@ -125,6 +162,7 @@ def softmax_mask_fuse_upper_triangle(x: Tensor) -> Tensor:
 _REDUCTIONS = {"sum": 0, "mean": 1, "none": 2}
 
 
+@guarded
 def identity_loss(x: Tensor, reduction: str | int = "none") -> Tensor:
     """x itself as the loss: its mean (1), its sum (0) or as it is (2)."""
     kind = _REDUCTIONS.get(reduction.lower()) if isinstance(reduction, str) else reduction

@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme import inference as serving
-from bireme import jit
-from bireme.core import config, place, tree
+from bireme.capture import tree
+from bireme.core import place
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
+from bireme.host import cache_folder
+from bireme.io import atomic
+from bireme.jit import artifact as artifacts
+from bireme.jit import saving
 from bireme.nn import Layer
 from bireme.static import InputSpec
 
+_INPUTS = "_inputs.txt"  # the ending of the file that says what a model was saved for
 _PRECISIONS = {
     "float32": serving.PrecisionType.Float32,
     "float16": serving.PrecisionType.Half,
@@ -108,10 +113,9 @@ class _Served:
             flat = _Flat(self._layer, self._function, structure)
             flat.eval()
             specs = [InputSpec(s, t.dtype) for s, t in zip(shapes, tensors, strict=True)]
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            jit.save(flat, path, specs)
-            with open(f"{path}_inputs.txt", "w", encoding="utf-8") as file:
-                json.dump(described, file)
+            artifacts.write(
+                saving.captured(flat, specs), path, {_INPUTS: json.dumps(described).encode()}
+            )
         return serving.create_predictor(self._settings.config(path))
 
     def _path(self, key: Any) -> str:
@@ -119,7 +123,8 @@ class _Served:
         folder = self._settings.folder
         if folder is None:
             digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-            folder = os.path.join(config.cache_dir, "inference_models", digest)
+            folder = cache_folder.inside("inference_models", digest)
+            folder = folder or os.path.join(cache_folder.for_this_process(), digest)
         others = [k for k in self._met if k != key]
         number = hashlib.sha256(repr(key).encode()).hexdigest()[:8] if others else ""
         return os.path.join(folder, f"infer_{number}" if number else "infer")
@@ -136,14 +141,14 @@ def _open(shape: list[int | None], known: list[int | None]) -> list[int | None]:
 def _written(path: str) -> Any:
     """What the files at `path` were saved for; None if there are none."""
     try:
-        with open(f"{path}_inputs.txt", encoding="utf-8") as file:
-            return json.load(file)
+        with atomic.opened(path + _INPUTS) as file:
+            return json.loads(file.read())
     except (OSError, ValueError):
         return None
 
 
 def inference(
-    function: Any = None,
+    function: Callable[..., Any] | Layer | None = None,
     cache_static_model: bool = False,
     save_model_dir: str | None = None,
     memory_pool_init_size_mb: int = 1000,
@@ -179,10 +184,17 @@ def inference(
             f"{precision_mode!r}"
         )
     settings = _Settings(
-        cache_static_model, save_model_dir, memory_pool_init_size_mb, precision_mode,
-        switch_ir_optim, switch_ir_debug, enable_cinn, collect_shape, enable_new_ir,
+        cache_static_model,
+        save_model_dir,
+        memory_pool_init_size_mb,
+        precision_mode,
+        switch_ir_optim,
+        switch_ir_debug,
+        enable_cinn,
+        collect_shape,
+        enable_new_ir,
         tuple(delete_pass_lists or ()),
-    )  # fmt: skip
+    )
 
     def decorate(target: Any) -> Any:
         if isinstance(target, Layer):
@@ -217,11 +229,11 @@ def _method(target: Callable[..., Any], settings: _Settings) -> Callable[..., An
         if self not in served:
             bound = functools.partial(target, weakref.proxy(self))
             functools.update_wrapper(bound, target)
-            bound.__signature__ = _without_first(target)  # type: ignore[attr-defined]
+            bound.__signature__ = _without_first(target)  # pyright: ignore[reportAttributeAccessIssue]
             served[self] = _Served(bound, self, settings)
         return served[self](*args, **kwargs)
 
-    call._is_served = True  # type: ignore[attr-defined]
+    call._is_served = True  # pyright: ignore[reportAttributeAccessIssue]
     return call
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import config as settings
 from bireme.core.errors import BiremeError
+from bireme.host import cache_folder
 from bireme.inference.config import Config
 from bireme.inference.engines import Engine, EngineUnavailable, Runner
 from bireme.inference.net import Prepared
 from bireme.inference.sized import ENGINES, create_engine
-from bireme.io.safetensors_file import replacing
+from bireme.io.atomic import replacing
 
 MAX_CHOICES = 1000
 TURN_SECONDS = 0.1  # that an engine runs before it is the next one's turn
@@ -44,9 +44,10 @@ logger = logging.getLogger("bireme.inference")
 def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -> Engine:
     """The engine that runs these inputs fastest here; the choice is remembered on disk. One that
     won while the machine was unsteady is asked to win the next process's race, too."""
-    path = os.path.join(options._cache_dir or settings.cache_dir or ".", "engines.json")
+    folder = options._cache_dir or cache_folder.inside()
+    path = None if folder is None else os.path.join(folder, "engines.json")
     key = _key(prepared, options, arrays)
-    known = _read(path).get(key)
+    known = None if path is None else _read(path).get(key)
     if known in ENGINES:
         try:
             return create_engine(known, prepared, options, arrays)
@@ -68,15 +69,16 @@ def fastest(prepared: Prepared, options: Config, arrays: Sequence[np.ndarray]) -
         shown = ", ".join(f"{n} {t * 1e3:.2f} ms" for n, t in times.items())
         logger.info("engine: %s (%s%s)", best, shown, "" if steady else "; unsteady")
     sure = steady or known == _UNSURE + best
-    _remember(path, key, best if sure else _UNSURE + best)
+    if path is not None:
+        _remember(path, key, best if sure else _UNSURE + best)
     return made[best]
 
 
 def _race(
     runners: dict[str, Runner], arrays: Sequence[np.ndarray]
 ) -> tuple[dict[str, float], bool]:
-    """What a run takes in each engine, and whether the machine was steady. They take turns, so that
-    whatever else it does meets all; one that is far behind is not asked again."""
+    """The time of a run in each engine, and whether the machine was steady. Engines take turns, so
+    that other load affects all; one that is far behind is not measured again."""
     rounds: list[dict[str, float]] = []
     times: dict[str, float] = {}
     start, others = time.perf_counter(), _others_seconds()
@@ -100,8 +102,8 @@ def _race(
 
 
 def _others_seconds() -> float:
-    """What this process's cores have been busy without it, since some moment; always 0 where the
-    system does not tell."""
+    """The seconds that this process's cores spent on other processes, since some moment; always 0
+    where the system does not report it."""
     try:
         cores = {f"cpu{n}" for n in os.sched_getaffinity(0)}
         with open("/proc/stat", encoding="ascii") as file:
@@ -126,8 +128,8 @@ def _compared(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _measure(run: Runner, arrays: Sequence[np.ndarray]) -> float:
-    """What a run takes in one turn, on average: some engines are now and then several times as
-    slow as at their best, and users meet all of it. The first run, which wakes its threads, is not
+    """The average time of a run in one turn: some engines are several times slower than their best
+    now and then, and users meet all of it. The first run, which wakes its threads, is not
     counted."""
     time.sleep(PAUSE_SECONDS)
     run(arrays)
@@ -169,8 +171,7 @@ def _read(path: str) -> dict[str, str]:
 
 def _remember(path: str, key: str, name: str) -> None:
     choices = {**_read(path), key: name}
-    while len(choices) > MAX_CHOICES:
-        choices.pop(next(iter(choices)))
+    choices = dict(list(choices.items())[-MAX_CHOICES:])  # the file keeps the latest
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with replacing(path) as file:

@@ -1,4 +1,4 @@
-"""What a predictor runs, where, and how."""
+"""Settings of a predictor: the model, the engine, the device and the passes."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Config:
         """Run on this GPU. Where there is none a warning says so and the CPU is used."""
         wanted = places.CUDAPlace(device_id)
         try:
-            wanted.device()
+            wanted.check()
         except (BiremeError, RuntimeError) as e:
             warnings.warn(f"the model runs on the CPU: {e}", stacklevel=2)
             return
@@ -190,9 +190,9 @@ class Config:
         device_id: int = 0,
         precision: PrecisionType = PrecisionType.Float32,
     ) -> None:
-        """Run on a chip that a PJRT plug-in serves."""
+        """Run on a chip that a backend or a PJRT plug-in of this name serves."""
         wanted = places.CustomPlace(device_type, device_id)
-        wanted.device()
+        wanted.check()
         self._set_precision(precision)
         self._place = wanted
 
@@ -266,7 +266,15 @@ class Config:
         return self._engine == "openvino"
 
     def tensorrt_engine_enabled(self) -> bool:
+        """False, as below: XLA compiles the whole net, and no part of it runs in TensorRT."""
         return False
+
+    tensorrt_dla_enabled = tensorrt_engine_enabled
+    tensorrt_dynamic_shape_enabled = tensorrt_engine_enabled
+    tensorrt_explicit_quantization_enabled = tensorrt_engine_enabled
+    tensorrt_varseqlen_enabled = tensorrt_engine_enabled
+    trt_allow_build_at_runtime = tensorrt_engine_enabled
+    tuned_tensorrt_dynamic_shape = tensorrt_engine_enabled
 
     def enable_mkldnn(self) -> None:
         """Use the hand-written CPU kernels (they are on at first)."""
@@ -290,6 +298,12 @@ class Config:
         return self._cpu_kernels
 
     onednn_enabled = mkldnn_enabled
+
+    def mkldnn_int8_enabled(self) -> bool:
+        """False: int8 comes with the model, from `paddle.quantization`."""
+        return False
+
+    onednn_int8_enabled = mkldnn_int8_enabled
 
     def set_mkldnn_cache_capacity(self, capacity: int = 0) -> None:
         """How many input shapes stay compiled; 0 stands for the default, 16."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
 from bireme import passes
-from bireme.backends import get_backend
-from bireme.core import dims, jax_door, kernels
-from bireme.core import place as places
+from bireme.capture import symbols
+from bireme.capture.rewrite import specialize
+from bireme.core import kernels
 from bireme.core.aval import Aval, aval_of
+from bireme.core.cache import BoundedCache
 from bireme.core.errors import BiremeError
 from bireme.core.graph import Graph
-from bireme.core.rewrite import specialize
+from bireme.core.program import Program
+from bireme.host import jax_door
 from bireme.inference.config import ENGINE_PASSES, Config
 from bireme.inference.net import Prepared
 from bireme.kernels import cpu_packed, native
@@ -58,21 +58,20 @@ class XlaEngine(Engine):
 
     def __init__(self, prepared: Prepared, options: Config):
         super().__init__(prepared, options)
-        self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[Aval, ...], Any] = OrderedDict()
-        jax = jax_door.jax()
+        self._programs: BoundedCache[tuple[Aval, ...], Program] = BoundedCache(
+            lambda: options._max_programs, "call config.set_onednn_cache_capacity()"
+        )
         if options._threads_chosen:
             jax_door.limit_cpu_threads(options.cpu_math_library_num_threads())
-        self._device = options._place.device()
+        self._place = options._place
+        self._place.check()
         self._graph = self._fused(prepared.graph)
         count = len(prepared.types)
         weights = {i: np.asarray(self._graph.constants[i]) for i in range(count, self._inputs)}
         # The smallest are built into the programs, where XLA folds them and a call is spared
         # passing them; large ones are shared.
         self._fixed = _smallest(weights, BUILT_IN)
-        self._weights = [
-            jax.device_put(w, self._device) for i, w in weights.items() if i not in self._fixed
-        ]
+        self._weights = [self._place.put(w) for i, w in weights.items() if i not in self._fixed]
         self.compiled = 0
 
     @property
@@ -85,7 +84,7 @@ class XlaEngine(Engine):
         chosen = [n for n in options.pass_builder().all_passes() if n in ENGINE_PASSES]
         if not (chosen and options.ir_optim() and options._cpu_kernels):
             return graph
-        if self._device.platform != "cpu" or not native.available():
+        if not (self._place.is_cpu_place() and native.wanted() is not None):
             return graph
         graph = passes.run(graph, [*chosen, "fold_constants"])
         return passes.run(cpu_packed.pack(graph), ["dead_code"])
@@ -95,32 +94,24 @@ class XlaEngine(Engine):
 
     def _run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         program = self._program(tuple([aval_of(a) for a in arrays]))
-        outs = program.call(*arrays, *self._weights)
+        outs = program.results(*arrays, *self._weights)
         return [np.asarray(o) for o in outs]
 
-    def _program(self, types: tuple[Aval, ...]) -> Any:
-        with self._lock:
-            found = self._programs.get(types)
-            if found is not None:
-                self._programs.move_to_end(types)
-                return found
-        made = self._compile(types)
-        with self._lock:
-            self._programs[types] = made
-            while len(self._programs) > self._options._max_programs:
-                self._programs.popitem(last=False)
-        return made
+    def _program(self, types: tuple[Aval, ...]) -> Program:
+        found = self._programs.get(types)
+        return self._programs.add(types, self._compile(types)) if found is None else found
 
-    def _compile(self, types: tuple[Aval, ...]) -> Any:
-        graph = specialize(self._graph, dims.solve(self._prepared.types, list(types)))
+    def _compile(self, types: tuple[Aval, ...]) -> Program:
+        graph = specialize(self._graph, symbols.solve(self._prepared.types, list(types)))
         plain = nullcontext() if self._options._cpu_kernels else kernels.disabled()
-        with _COMPILING, _default_place(self._options._place), plain:
+        with _COMPILING, plain:
             self.compiled += 1
-            return get_backend("xla").compile_fixed(graph, self._fixed)
+            program = Program(graph, self._place, fixed=self._fixed, guarded=False)
+            program.compile_uncounted()
+            return program
 
     def shrink(self) -> None:
-        with self._lock:
-            self._programs.clear()
+        self._programs.clear()
 
 
 def _smallest(weights: dict[int, np.ndarray], limit: int) -> dict[int, np.ndarray]:
@@ -134,18 +125,4 @@ def _smallest(weights: dict[int, np.ndarray], limit: int) -> dict[int, np.ndarra
     return found
 
 
-# The default place and the kernel switches are the process's: one compilation at a time.
-_COMPILING = threading.RLock()
-
-
-@contextmanager
-def _default_place(place: places.Place) -> Iterator[None]:
-    before = places.default_place()
-    if place == before:
-        yield
-        return
-    places.set_default_place(place)
-    try:
-        yield
-    finally:
-        places.set_default_place(before)
+_COMPILING = threading.RLock()  # the kernel switches are the process's: one compilation at a time

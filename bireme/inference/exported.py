@@ -120,8 +120,8 @@ class _Request:
 
 
 def _there(array: np.ndarray) -> np.ndarray:
-    """The same memory without a reference to the array: a handle writes into its array again as
-    long as nobody else holds it, and then this view of it is read again."""
+    """The same memory without a reference to the array: a handle writes into its array again while
+    it is not referenced elsewhere, and this view then shows the new contents."""
     if not array.nbytes:
         return array
     memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)

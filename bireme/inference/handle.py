@@ -1,21 +1,19 @@
-"""A predictor's ends: where inputs go in and results come out."""
+"""Handles of a predictor's inputs and outputs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorLike
+from bireme.core import ownership
 from bireme.core.aval import Aval
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch
 from bireme.inference.kinds import DataType, data_type
 
-# References to an array of our own: `_array`, `_own`, a variable and getrefcount's argument.
-_NOBODY_ELSE = 4
 _ALIGNMENT = 64
 
 
@@ -50,23 +48,27 @@ class Tensor:
                 f"[copy_from_cpu] '{self._name}' takes a NumPy array. Received: "
                 f"{type(data).__name__}"
             )
-        mine = self._array
-        if (
-            mine is not None
-            and mine is self._own
-            and mine.shape == data.shape
-            and mine.dtype == data.dtype
-            and sys.getrefcount(mine) <= _NOBODY_ELSE
-        ):
-            np.copyto(mine, data)  # fresh pages would cost as much as the copy
+        if self._has_copy_like(data) and ownership.only_attributes_hold(self, ("_array", "_own")):
+            # Fresh pages would cost as much as the copy.
+            np.copyto(self._array, data)  # type: ignore[arg-type] (it is an array by now)
             return
         self._set(_copied(data))
         self._own = self._array
 
+    def _has_copy_like(self, data: np.ndarray) -> bool:
+        """Whether the contents are an array of our own, of this shape and type."""
+        mine = self._own
+        return (
+            mine is not None
+            and mine is self._array
+            and mine.shape == data.shape
+            and mine.dtype == data.dtype
+        )
+
     def _forget(self) -> None:
         self._array = self._own = None
 
-    def share_external_data(self, data: Any) -> None:
+    def share_external_data(self, data: TensorLike) -> None:
         """Set the input from a paddle.Tensor or an array without a copy where that is possible."""
         if isinstance(data, bireme.Tensor):
             data = data.numpy()

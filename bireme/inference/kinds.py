@@ -38,7 +38,7 @@ class PlaceType(IntEnum):
 
 
 class PrecisionType(IntEnum):
-    """What a predictor computes in."""
+    """The precision in which a predictor computes."""
 
     Float32 = 0
     Int8 = 1

@@ -1,4 +1,4 @@
-"""convert_to_mixed_precision: a saved model's twin in float16 or bfloat16."""
+"""convert_to_mixed_precision: a copy of a saved model in float16 or bfloat16."""
 
 from __future__ import annotations
 

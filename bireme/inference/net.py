@@ -1,25 +1,27 @@
-"""A model on its way to an engine: its graph, with weights as constants and passes applied."""
+"""A loaded model: its graph, with weights as constants and passes applied."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bireme import passes
+from bireme.capture import symbols, tree
 from bireme.convert.paddle import PaddleModel, find_files, read_model
 from bireme.convert.paddle.model import LOD_SUFFIX, read_buffers
-from bireme.core import dims, tree
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval, aval_of
+from bireme.core.cache import BoundedCache
 from bireme.core.errors import InvalidArgument
-from bireme.core.graph import Graph, Node
+from bireme.core.graph import Graph
 from bireme.inference.config import ENGINE_PASSES, Config
 from bireme.inference.kinds import PrecisionType
+from bireme.io.atomic import replacing
 from bireme.jit import artifact as artifacts
 from bireme.passes.low_precision import WIDE, low_precision
 
@@ -43,12 +45,12 @@ class Prepared:
 
 
 class Net:
-    """What the predictors of one model share."""
+    """A loaded model, shared by its predictors."""
 
     def __init__(self, config: Config):
         self._options = config
         self._lock = threading.Lock()
-        self._graphs: dict[tuple[Aval, ...], Prepared] = {}
+        self._graphs: BoundedCache[tuple[Aval, ...], Prepared] = BoundedCache(MAX_GRAPHS)
         self.report = passes.Report()
         self._source: PaddleModel | artifacts.Artifact = _load(config)
         source = self._source
@@ -80,14 +82,11 @@ class Net:
     def prepared(self, types: Sequence[Aval]) -> Prepared:
         """The graph that takes inputs of these types."""
         with self._lock:
-            for known in self._graphs.values():
+            for declared, known in self._graphs.items():
                 if _fits(known.types, types):
-                    return known
+                    return self._graphs.get(declared) or known
             made = self._prepare(types)
-            while len(self._graphs) >= MAX_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)))
-            self._graphs[tuple(made.types)] = made
-            return made
+            return self._graphs.add(tuple(made.types), made)
 
     def forget(self) -> None:
         with self._lock:
@@ -107,7 +106,7 @@ class Net:
                 raise InvalidArgument("a model that draws random numbers cannot be served")
         else:
             program = source.programs["eval"]
-            dims.solve(program.types, list(types), program.arguments)
+            symbols.solve(program.types, list(types), program.arguments)
             graph, count = program.graph, len(program.arguments)
             weights = [source.state[name] for name in program.state]
             outputs = graph.outputs[: program.n_results]
@@ -116,11 +115,7 @@ class Net:
         given = [i for i in range(len(graph.inputs)) if i not in graph.constants]
         constants = dict(graph.constants)
         constants.update(zip(given[count:], weights, strict=True))
-        whole = Graph(
-            graph.inputs, graph.nodes, outputs, graph.n_floats, graph.n_ints, graph.names,
-            constants, graph.numbers, graph.keys,
-        )  # fmt: skip
-        return self._optimized(whole, given[:count])
+        return self._optimized(graph.copy(outputs=outputs, constants=constants), given[:count])
 
     def _optimized(self, graph: Graph, arguments: list[int]) -> Prepared:
         options = self._options
@@ -160,22 +155,18 @@ def _arguments_first(graph: Graph) -> Graph:
     def ref(r: Any) -> Any:
         return moved.get(r, r) if isinstance(r, int) else r
 
-    return Graph(
-        [graph.inputs[i] for i in order],
-        [Node(n.call, tuple([ref(a) for a in n.args]), n.first, n.tape) for n in graph.nodes],
-        [ref(o) for o in graph.outputs],
-        graph.n_floats,
-        graph.n_ints,
-        {moved.get(r, r): name for r, name in graph.names.items()},
-        {-1 - moved[-1 - i]: a for i, a in graph.constants.items()},
-        graph.numbers,
-        graph.keys,
+    return graph.copy(
+        inputs=[graph.inputs[i] for i in order],
+        nodes=[replace(n, args=tuple([ref(a) for a in n.args])) for n in graph.nodes],
+        outputs=[ref(o) for o in graph.outputs],
+        names={moved.get(r, r): name for r, name in graph.names.items()},
+        constants={-1 - moved[-1 - i]: a for i, a in graph.constants.items()},
     )
 
 
 def _fits(declared: list[Aval], types: Sequence[Aval]) -> bool:
     try:
-        dims.solve(declared, list(types))
+        symbols.solve(declared, list(types))
     except InvalidArgument:
         return False
     return True
@@ -203,7 +194,7 @@ def _load(config: Config) -> PaddleModel | artifacts.Artifact:
     )
 
 
-def _result_names(program: artifacts.Program) -> list[str]:
+def _result_names(program: artifacts.SavedProgram) -> list[str]:
     structure = program.structure
     if isinstance(structure, tuple) and structure and structure[0] is dict:
         keys = structure[1]
@@ -213,10 +204,8 @@ def _result_names(program: artifacts.Program) -> list[str]:
 
 
 def _show(graph: Graph, options: Config, name: str) -> None:
-    folder = options._cache_dir or "."
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, f"{name}.txt"), "w", encoding="utf-8") as file:
-        file.write(str(graph))
+    with replacing(os.path.join(options._cache_dir or ".", f"{name}.txt")) as file:
+        file.write(str(graph).encode())
 
 
 def save_prepared(made: Prepared, net: Net, path: str) -> None:
@@ -226,12 +215,9 @@ def save_prepared(made: Prepared, net: Net, path: str) -> None:
     named = dict(graph.names)
     named.update({-1 - i: n for i, n in enumerate(net.inputs)})
     named.update({-1 - i: f"weight_{i}" for i in range(count, made.count)})
-    plain = Graph(
-        graph.inputs, graph.nodes, graph.outputs, graph.n_floats, graph.n_ints, named, {},
-        graph.numbers, graph.keys,
-    )  # fmt: skip
+    plain = graph.copy(names=named, constants={})
     structure: Any = (dict, tuple(net.outputs), *[tree.LEAF] * len(net.outputs))
-    program = artifacts.Program(
+    program = artifacts.SavedProgram(
         plain, list(net.inputs), made.types, list(state), structure, len(net.outputs), []
     )
     made_of = artifacts.Artifact({"eval": program}, state, {})

@@ -11,14 +11,16 @@ import numpy as np
 
 import bireme
 from bireme.convert.paddle.model import LOD_SUFFIX
-from bireme.core import heap
 from bireme.core.aval import Aval, aval_of
+from bireme.core.cache import BoundedCache
 from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.host import heap
 from bireme.inference.auto import fastest
 from bireme.inference.config import Config
 from bireme.inference.engines import Engine, Runner
 from bireme.inference.handle import Tensor
-from bireme.inference.net import Net, Prepared
+from bireme.inference.kinds import DataType, data_type
+from bireme.inference.net import MAX_GRAPHS, Net, Prepared
 from bireme.inference.shapes import MAX_SHAPES, add_shapes
 from bireme.inference.sized import create_engine
 from bireme.inference.watching import Hook, run_watched
@@ -29,14 +31,14 @@ class UnknownHandle(BiremeError, RuntimeError):
 
 
 class _Shared:
-    """What a predictor and its clones have in common: the model and its engines."""
+    """The model and the engines that a predictor and its clones share."""
 
     def __init__(self, config: Config):
         self.options = config
         self.net = Net(config)
-        self.engines: dict[int, tuple[Prepared, Engine]] = {}
+        self.engines: BoundedCache[int, tuple[Prepared, Engine]] = BoundedCache(MAX_GRAPHS)
         self.lock = threading.Lock()
-        self.known: dict[tuple[Aval, ...], Engine] = {}
+        self.known: BoundedCache[tuple[Aval, ...], Engine] = BoundedCache(MAX_SHAPES)
 
     def engine(self, arrays: list[np.ndarray]) -> Engine:
         types = tuple([aval_of(a) for a in arrays])
@@ -53,11 +55,9 @@ class _Shared:
                     engine = fastest(prepared, self.options, arrays)
                 else:
                     engine = create_engine(name, prepared, self.options, arrays)
-                found = self.engines[id(prepared)] = (prepared, engine)
+                found = self.engines.add(id(prepared), (prepared, engine))
             if types not in self.known:
-                while len(self.known) >= MAX_SHAPES:
-                    self.known.pop(next(iter(self.known)))
-                self.known[types] = found[1]
+                self.known.add(types, found[1])
                 if self.options.shape_range_info_collected():
                     names = self.net.inputs
                     shapes = {n: list(a.shape) for n, a in zip(names, arrays, strict=True)}
@@ -77,9 +77,10 @@ class Predictor:
         self._shared = _shared or _Shared(config)
         net = self._shared.net
         declared = dict(zip(net.inputs, net.types, strict=True))
-        self._inputs = {name: Tensor(name, declared[name]) for name in net.given}
+        self._declared = {name: declared[name] for name in net.given}
+        self._inputs = {name: Tensor(name, t) for name, t in self._declared.items()}
         self._outputs = {name: Tensor(name, None) for name in net.outputs}
-        self._runners: dict[Engine, Runner] = {}
+        self._runners: BoundedCache[Engine, Runner] = BoundedCache(MAX_GRAPHS)
         self._stages: dict[str, list[float]] = {}
         self._before: list[Hook] = []
         self._after: list[Hook] = []
@@ -104,7 +105,7 @@ class Predictor:
         engine = self._shared.engine(arrays)
         found = self._runners.get(engine)
         if found is None:
-            found = self._runners[engine] = engine.runner()
+            found = self._runners.add(engine, engine.runner())
         return found
 
     def get_input_names(self) -> list[str]:
@@ -112,6 +113,17 @@ class Predictor:
 
     def get_output_names(self) -> list[str]:
         return list(self._outputs)
+
+    def get_input_tensor_shape(self) -> dict[str, list[int]]:
+        """The declared shape of each input; an open size is -1."""
+        return {
+            name: [d if type(d) is int else -1 for d in aval.shape]
+            for name, aval in self._declared.items()
+        }
+
+    def get_input_types(self) -> dict[str, DataType]:
+        """The declared element type of each input."""
+        return {name: data_type(aval.dtype) for name, aval in self._declared.items()}
 
     def get_input_handle(self, name: str) -> Tensor:
         """The handle of the input of this name."""
@@ -174,8 +186,8 @@ class Predictor:
     def register_input_hook(self, hook: Hook) -> None:
         """Call `hook(op, name, tensor)` for every input of every op in each run.
 
-        With hooks the model runs op by op in NumPy, slowly: they are for looking inside. What they
-        are shown is the graph after its passes; `Config.switch_ir_optim(False)` shows the model's.
+        With hooks the model runs op by op in NumPy, slowly: they are for debugging. They see the
+        graph after its passes; `Config.switch_ir_optim(False)` shows the model's own.
         """
         self._before.append(hook)
 

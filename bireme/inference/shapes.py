@@ -1,4 +1,4 @@
-"""Files of the input shapes that a predictor met."""
+"""Files of the input shapes of a predictor's runs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import json
 import os
 from collections.abc import Sequence
 
-from bireme.core.errors import InvalidArgument
-from bireme.io.safetensors_file import replacing
+from bireme.io.atomic import replacing
+from bireme.io.foreign import read_json, reading
 
 MAX_SHAPES = 256
 
 
 def read_shapes(path: str) -> list[dict[str, Sequence[int]]]:
     """The shapes in a file of `collect_shape_range_info`."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
+    with reading("shapes", path):
+        document = read_json(path, "shapes")
         return [
             {str(name): [int(d) for d in shape] for name, shape in entry.items()}
             for entry in document["shapes"]
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise InvalidArgument(f"{path} holds no input shapes: {e}") from None
 
 
 def add_shapes(path: str, shapes: dict[str, list[int]]) -> None:

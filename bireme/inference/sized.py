@@ -1,16 +1,16 @@
-"""Engines for graphs with open sizes."""
+"""Engines for graphs with dynamic shapes."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 
-from bireme.core import dims
+from bireme.capture import symbols
+from bireme.capture.rewrite import specialize
 from bireme.core.aval import Aval, aval_of
-from bireme.core.rewrite import specialize
+from bireme.core.cache import BoundedCache
 from bireme.inference.config import Config
 from bireme.inference.engines import Engine, EngineUnavailable, Runner, XlaEngine
 from bireme.inference.exported import OnnxRuntimeEngine, OpenVinoEngine
@@ -21,16 +21,18 @@ OWN_SIZES = 4
 
 
 class SizedEngine(Engine):
-    """The first sizes have each an engine made for them, which is faster (PP-OCR's detector: 33
-    instead of 41 ms in OpenVINO); the others share one that takes them all. Where there cannot be
-    such a one, every size gets its own, and those unused for longest are dropped."""
+    """The first sizes each get an engine of their own, which is faster (PP-OCR's detector: 33
+    instead of 41 ms in OpenVINO); the others share one with dynamic shapes. If no such engine
+    exists, every size gets its own, and the least recently used ones are evicted."""
 
     def __init__(self, kind: type[Engine], prepared: Prepared, options: Config):
         super().__init__(prepared, options)
         self.name = kind.name
         self._kind = kind
         self._lock = threading.Lock()
-        self._sized: OrderedDict[tuple[Aval, ...], Engine] = OrderedDict()
+        self._sized: BoundedCache[tuple[Aval, ...], Engine] = BoundedCache(
+            lambda: options._max_programs
+        )
         self._open: Engine | None = None
         self._only_sized = False
 
@@ -54,22 +56,18 @@ class SizedEngine(Engine):
         with self._lock:
             found = self._sized.get(types)
             if found is not None:
-                self._sized.move_to_end(types)
                 return found
-            most = self._options._max_programs
-            if len(self._sized) >= min(OWN_SIZES, most) and not self._only_sized:
+            own = min(OWN_SIZES, self._options._max_programs)
+            if len(self._sized) >= own and not self._only_sized:
                 try:
                     if self._open is None:
                         self._open = self._kind(self._prepared, self._options)
                     return self._open
                 except EngineUnavailable:
                     self._only_sized = True
-            sizes = dims.solve(self._prepared.types, list(types))
+            sizes = symbols.solve(self._prepared.types, list(types))
             sized = Prepared(specialize(self._prepared.graph, sizes), list(types))
-            found = self._sized[types] = self._kind(sized, self._options)
-            while len(self._sized) > most:
-                self._sized.popitem(last=False)
-        return found
+            return self._sized.add(types, self._kind(sized, self._options))
 
     def _has(self, engine: Engine) -> bool:
         return engine is self._open or engine in self._sized.values()

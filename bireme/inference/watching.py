@@ -1,4 +1,4 @@
-"""A model run op by op, with somebody looking on."""
+"""A model run op by op under observation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.backends.numpy_backend import NumpyBackend
+from bireme.backends import reference
 from bireme.core.op import Call
 from bireme.core.tensor import Tensor, constant
 from bireme.inference.net import Prepared
@@ -24,7 +24,7 @@ def run_watched(
 ) -> list[np.ndarray]:
     """The results; hooks see `(op, name, tensor)`, names being `matmul_0.in_1`, `matmul_0.out_0`:
     the first matmul's second input and its result."""
-    backend, seen = NumpyBackend(), Counter[str]()
+    backend, seen = reference(), Counter[str]()
 
     def show(hooks: Sequence[Hook], op: str, title: str, values: Sequence[Any]) -> None:
         for i, value in enumerate(values):

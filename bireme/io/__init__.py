@@ -1,5 +1,6 @@
 """Feeding data: datasets, samplers, and a DataLoader with worker processes."""
 
+from bireme.api.hints import explain_constructors as _explain_constructors
 from bireme.io.dataloader import DataLoader
 from bireme.io.dataset import (
     ChainDataset,
@@ -41,3 +42,5 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+_explain_constructors(globals()[name] for name in __all__)

@@ -11,7 +11,7 @@ import numpy as np
 from bireme.core.dtype import ALL
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.place import Place
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor, constant, on_device
 from bireme.ops.joining import stack
 
 _TENSOR_DTYPES = {d.numpy for d in ALL}
@@ -89,9 +89,7 @@ def to_tensors(batch: Any, place: Place | None, owned: bool) -> Any:
 
 def _to_tensor(array: np.ndarray, place: Place | None, owned: bool) -> Tensor:
     if place is not None and not place.is_cpu_place():
-        from bireme.core import jax_door
-
-        return constant(jax_door.jax().device_put(array, place.device()))
+        return on_device(array if owned else np.array(array), place)
     return constant(array if owned else np.array(array))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from bireme.core import trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -16,8 +18,21 @@ from bireme.io import tuning
 from bireme.io.collate import Collate, collate, default_convert_fn, to_tensors
 from bireme.io.dataset import IterableDataset
 from bireme.io.pool import Pool
+from bireme.io.position import (
+    Position,
+    begin,
+    borrowed,
+    checked,
+    generators,
+    sampler_state,
+    set_sampler_state,
+)
 from bireme.io.sampler import BatchSampler
-from bireme.io.worker import HAS_SHARED_MEMORY, Source
+from bireme.io.worker import HAS_SHARED_MEMORY, End, Source
+
+if TYPE_CHECKING:
+    from bireme.io.dataset import Dataset
+
 
 # Seconds that loops have waited for batches in this process; the profiler reads it.
 waited = [0.0]
@@ -28,17 +43,17 @@ class DataLoader:
 
     With `num_workers=0` a thread reads ahead (unless `use_buffer_reader=False`); otherwise that
     many processes do. Batches come in the sampler's order whatever the number of workers.
-    Worker processes start fresh, so the dataset, `collate_fn` and `worker_init_fn` must be
-    picklable: define them at a module's top level.
+    Worker processes start fresh, so the dataset, `collate_fn` and `worker_init_fn` are sent to
+    them: by name from modules and scripts, by value from notebooks and functions.
     """
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset | Iterable[Any],
         feed_list: Sequence[Any] | None = None,
-        places: Any = None,
+        places: object = None,
         return_list: bool = True,
-        batch_sampler: Any = None,
+        batch_sampler: Iterable[Any] | None = None,
         batch_size: int | None = 1,
         shuffle: bool = False,
         drop_last: bool = False,
@@ -52,7 +67,7 @@ class DataLoader:
         worker_init_fn: Callable[[int], None] | None = None,
         persistent_workers: bool = False,
     ):
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.is_stream = isinstance(dataset, IterableDataset)
         self._feed_names = _feed_names(feed_list, return_list)
         self._place = _one_place(places)
@@ -70,6 +85,8 @@ class DataLoader:
         batching = batch_sampler is not None or batch_size is not None
         self.collate_fn = collate_fn or (collate if batching else default_convert_fn)
         self._pool: Pool | None = None
+        self._position: Position | None = None  # of the pass that was begun last
+        self._resumed: dict[str, Any] | None = None  # where the next pass begins
         if tuning.steps:
             self._use_workers(tuning.best_workers(self))
 
@@ -115,20 +132,68 @@ class DataLoader:
         return iter(self)
 
     def __iter__(self) -> Iterator[Any]:
+        resumed, self._resumed = self._resumed, None
+        pool = None
         if self.num_workers:
-            return _Batches(self, _from_workers(self), owned=True)
-        batches = _in_process(self)
-        # Only what the default collation has just stacked is certainly nobody else's.
+            # Going on must not take a number from generators that are the program's.
+            with borrowed() if resumed else nullcontext():
+                pool = self._open_pool()
+        if self.is_stream:
+            position, requests = Position(generators(), None), itertools.repeat(None)
+        else:
+            position, requests = begin(lambda: _requests(self), self.batch_sampler, resumed)
+        self._position = position
+        # Only arrays that the default collation has just stacked are certainly unshared.
         owned = self.collate_fn is collate
-        if not self.use_buffer_reader:
-            return _Batches(self, batches, owned)
-        return _Batches(self, _ReadAhead(batches, self.reader_buffer_size), owned)
+        if pool is not None:
+            # Over the pool, not the loader: the workers end with the last reference to it.
+            batches, owned = pool.run(requests, close=not self.persistent_workers), True
+        else:
+            batches = _in_process(self, requests)
+        if self.is_stream and resumed:
+            for _ in range(resumed["batches"]):  # read again: the position of a stream is unknown
+                next(batches, None)
+                position.hand_out()
+        if pool is None and self.use_buffer_reader:
+            batches = _ReadAhead(batches, self.reader_buffer_size)
+        return _Batches(self, batches, owned, position)
+
+    def _open_pool(self) -> Pool:
+        pool = self._pool
+        if pool is None or not pool.is_open:
+            pool = Pool(self)
+            if self.persistent_workers:
+                self._pool = pool
+        return pool
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass is that was begun last, for `set_state_dict`: how many batches it has
+        handed out, and what its order was drawn from. Batches that were read ahead do not count."""
+        if self._resumed is not None:
+            return dict(self._resumed)
+        if self._position is None or self._position.over:
+            return Position(None, sampler_state(self.batch_sampler)).state()
+        return self._position.state()
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Begin the next pass where the pass of `state_dict` was, with the same order.
+
+        The passes after it draw their orders from NumPy's generator as always. A stream is read
+        from its beginning, up to that place.
+        """
+        state = checked(state_dict)
+        set_sampler_state(self.batch_sampler, state["sampler"])
+        self._resumed = state if state["start"] is not None else None
+        self._position = None
+
+    load_state_dict = set_state_dict
 
 
 class _Batches(Iterator[Any]):
     """Turns raw batches into Tensors in the thread that asks for them."""
 
-    def __init__(self, loader: DataLoader, batches: Iterator[Any], owned: bool):
+    def __init__(self, loader: DataLoader, batches: Iterator[Any], owned: bool, position: Position):
+        self._position = position
         self._batches = batches
         self._owned = owned
         self._place = loader._place
@@ -138,7 +203,13 @@ class _Batches(Iterator[Any]):
         # Asking for the next batch ends a training step: let the device start on it.
         trace.flush_sealed()
         start = time.perf_counter()
-        batch = to_tensors(next(self._batches), self._place, self._owned)
+        try:
+            raw = next(self._batches)
+        except StopIteration:
+            self._position.over = True
+            raise
+        batch = to_tensors(raw, self._place, self._owned)
+        self._position.hand_out()
         waited[0] += time.perf_counter() - start
         if self._feed_names is None:
             return batch
@@ -146,38 +217,21 @@ class _Batches(Iterator[Any]):
 
 
 def _requests(loader: DataLoader) -> Iterator[Any]:
-    """What to fetch, in order: lists of sample numbers, single ones, or None for a stream."""
-    if loader.is_stream:
-        while True:
-            yield None
-    elif loader.batch_sampler is not None:
-        yield from loader.batch_sampler
-    else:
-        yield from range(len(loader.dataset))
+    """What to fetch, in order: lists of sample numbers, or single ones."""
+    if loader.batch_sampler is not None:
+        return iter(loader.batch_sampler)
+    return iter(range(len(loader.dataset)))
 
 
-def _in_process(loader: DataLoader) -> Iterator[Any]:
+def _in_process(loader: DataLoader, requests: Iterator[Any]) -> Iterator[Any]:
     source = Source(
         loader.dataset, loader.is_stream, loader.collate_fn, loader.batch_size, loader.drop_last
     )
-    for request in _requests(loader):
-        try:
-            batch = source.fetch(request)
-        except StopIteration:
-            if loader.is_stream:
-                return
-            raise
+    for request in requests:
+        batch = source.fetch(request)
+        if isinstance(batch, End):
+            return
         yield batch
-
-
-def _from_workers(loader: DataLoader) -> Iterator[Any]:
-    pool = loader._pool
-    if pool is None or not pool.is_open:
-        pool = Pool(loader)
-        if loader.persistent_workers:
-            loader._pool = pool
-    # Closing over the pool, not the loader: the workers end with the last reference to it.
-    return pool.run(_requests(loader), close=not loader.persistent_workers)
 
 
 class _ReadAhead(Iterator[Any]):

@@ -165,7 +165,7 @@ class ConcatDataset(Dataset[T]):
 
 
 def random_split(
-    dataset: Dataset[T], lengths: Sequence[int | float], generator: Any = None
+    dataset: Dataset[T], lengths: Sequence[int | float], generator: object = None
 ) -> list[Subset[T]]:
     """Cut a dataset into random parts that do not overlap.
 

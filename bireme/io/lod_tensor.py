@@ -13,8 +13,8 @@ from typing import IO
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import TypeMismatch
-from bireme.io.safetensors_file import FileFormatError
+from bireme.core.errors import FileFormatError, TypeMismatch
+from bireme.io.foreign import possible_shape
 
 # Numbers of the enumeration VarType in Paddle's framework.proto.
 _CODES = {
@@ -60,8 +60,8 @@ def read(data: memoryview, name: str, at: int = 0) -> tuple[np.ndarray, int]:
     at += length
     if code not in _CODES:
         raise _damaged(name, f"unknown element type {code}")
-    if any(d < 0 or d >= 2**62 for d in dims):
-        raise _damaged(name, f"shape {dims}")
+    if not possible_shape(dims):
+        raise _damaged(name, f"shape {dims!r:.200}")
     kind = _CODES[code].numpy
     end = at + math.prod(dims) * kind.itemsize
     if end > len(data):
@@ -111,6 +111,4 @@ def _description(message: bytes, name: str) -> tuple[int, list[int]]:
                 dims.append(number())
         else:
             raise _damaged(name, f"unknown field {tag >> 3}")
-    if len(dims) > 32:
-        raise _damaged(name, f"{len(dims)} dimensions")
     return code, dims

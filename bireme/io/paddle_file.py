@@ -14,9 +14,9 @@ from typing import IO, Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import FileFormatError, InvalidArgument, TypeMismatch
+from bireme.core.random import RngState
 from bireme.core.tensor import Tensor, constant
-from bireme.io.safetensors_file import FileFormatError
 from bireme.io.unpickle import load_prefix
 from bireme.io.unpickle.machine import MAX_DEPTH
 
@@ -38,17 +38,19 @@ def write(obj: Any, file: IO[bytes], protocol: int = 4) -> None:
     if _is_state_dict(obj):
         saved = {k: _array(v) if isinstance(v, Tensor) else v for k, v in obj.items()}
         saved[NAME_TABLE] = {k: v.name for k, v in obj.items() if isinstance(v, Tensor)}
-        pickle.dump(_in_pieces(saved) if protocol < 4 else saved, file, protocol)
-        return
+        obj = _in_pieces(saved) if protocol < 4 else saved
     _Pickler(file, protocol).dump(obj)
 
 
 class _Pickler(pickle.Pickler):
-    """Writes a tensor as the pair of its name and its contents."""
+    """Writes a tensor as the pair of its name and its contents, and a generator's state as the
+    plain tuple that it is."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
             return (tuple, ((obj.name, _array(obj)),))
+        if isinstance(obj, RngState):
+            return (tuple, (list(obj),))
         return NotImplemented
 
 
@@ -80,7 +82,7 @@ def _check(value: Any, path: tuple[str, ...]) -> None:
         for k, v in value.items():
             _check(k, (*path, "key"))
             _check(v, (*path, str(k)))
-    elif type(value) in (list, tuple, set, frozenset):
+    elif type(value) in (list, tuple, set, frozenset, RngState):
         for i, v in enumerate(value):
             _check(v, (*path, str(i)))
     elif not isinstance(value, _LEAVES):

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
+import os
 import signal
 import sys
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing import connection as connections
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import config
 from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch
-from bireme.io.worker import End, Failure, Job, main, receive
+from bireme.host import config
+from bireme.io import by_value
+from bireme.io.failures import Failure, as_exception
+from bireme.io.worker import End, Job, main, receive
 
 if TYPE_CHECKING:
     from bireme.io.dataloader import DataLoader
 
 _GRACE = 0.5  # seconds that idle workers get to leave on their own
+_REAPED = 30.0  # seconds until the system has told the end of a process that ends for certain
+_STARTS = 3  # how often a process is started whose fork server dies meanwhile
 
 
 class Pool:
@@ -30,7 +36,11 @@ class Pool:
     def __init__(self, loader: DataLoader):
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise InvalidArgument(_NEEDS_MAIN_GUARD)
-        context = _context()
+        if multiprocessing.current_process().daemon:
+            raise InvalidArgument(
+                "[DataLoader] this process is a daemon (a worker of a pool or of another loader), "
+                "which may not have processes of its own: set num_workers=0 here"
+            )
         seed = int(np.random.randint(0, sys.maxsize))
         self.timeout = loader.timeout
         self.ahead = loader.prefetch_factor
@@ -38,20 +48,20 @@ class Pool:
         self.epoch = 0
         self.workers: list[Any] = []
         self.sockets: list[Any] = []
+        self.started: set[int] = set()  # workers that were heard of
         self.close = weakref.finalize(self, _shut_down, self.workers, self.sockets)
         payloads = [_pickled(loader, i, seed) for i in range(loader.num_workers)]
-        for i, payload in enumerate(payloads):
-            ours, theirs = context.Pipe()
-            worker = context.Process(
-                target=main,
-                args=(theirs, payload, config.in_workers),
-                name=f"bireme-data-{i}",
-                daemon=True,
-            )
-            worker.start()
-            theirs.close()
-            self.workers.append(worker)
-            self.sockets.append(ours)
+        try:
+            for i in range(loader.num_workers):
+                worker, socket = _start(f"bireme-data-{i}")
+                self.workers.append(worker)
+                self.sockets.append(socket)
+            # Only now, because a large one is taken when its worker has started.
+            for i, payload in enumerate(payloads):
+                self._send(i, payload)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, requests: Iterator[Any], close: bool) -> Iterator[Any]:
         """The results of one pass over the data."""
@@ -74,9 +84,13 @@ class Pool:
         return self.close.alive
 
     def _send(self, worker: int, message: Any) -> None:
+        socket = self.sockets[worker]
         try:
-            self.sockets[worker].send(message)
-        except (BrokenPipeError, ConnectionResetError):
+            if isinstance(message, bytes):
+                socket.send_bytes(message)
+            else:
+                socket.send(message)
+        except OSError:
             raise self.death(worker) from None
 
     def wait(self, worker: int, since: float) -> list[int]:
@@ -93,12 +107,20 @@ class Pool:
 
     def death(self, worker: int) -> ExecutionError:
         process = self.workers[worker]
-        process.join(_GRACE)
+        # Its socket is closed, so it ends; a busy machine may take a while to say how.
+        process.join(_REAPED)
         code = process.exitcode
-        how = f"exit code {code}"
+        how = "it closed its connection" if code is None else f"exit code {code}"
         if code is not None and code < 0:
             how = f"signal {signal.Signals(-code).name}"
-        hint = _NEEDS_MAIN_GUARD if code == 1 else "it may have run out of memory"
+        if worker not in self.started and code == 1:
+            hint = _NEEDS_MAIN_GUARD
+        elif code == 255:
+            hint = "its fork server may have been ended, and with it what is known of the worker"
+        elif code is not None and code < 0:
+            hint = "it may have run out of memory"
+        else:
+            hint = "its code or a library of its dataset ended the process"
         return ExecutionError(f"[DataLoader] worker {worker} died ({how}); {hint}")
 
 
@@ -140,7 +162,7 @@ class _Pass(Iterator[Any]):
             del self.owner[self.next]
             self.next += 1
             if isinstance(result, Failure):
-                raise _as_exception(result, worker)
+                raise as_exception(result, worker)
             if isinstance(result, End):
                 self._retire(worker)
                 continue
@@ -154,8 +176,9 @@ class _Pass(Iterator[Any]):
             for ready in self.pool.wait(worker, since):
                 try:
                     (epoch, done), result = receive(self.pool.sockets[ready])
-                except (EOFError, ConnectionResetError):
+                except (EOFError, OSError):  # it died, perhaps in the middle of a message
                     raise self.pool.death(ready) from None
+                self.pool.started.add(ready)
                 if epoch == self.pool.epoch:
                     self.arrived[done] = result
 
@@ -179,13 +202,60 @@ def _context() -> Any:
     return context
 
 
+def _start(name: str) -> tuple[Any, Any]:
+    """A new worker and the socket to it."""
+    context = _context()
+    ours, theirs = context.Pipe()
+    try:
+        for attempt in range(_STARTS):
+            worker = context.Process(
+                target=main,
+                args=(theirs, dict(os.environ), config.in_workers),
+                name=name,
+                daemon=True,
+            )
+            try:
+                with by_value.startable_main():
+                    worker.start()
+            except (EOFError, OSError) as e:
+                # The fork server was killed, or belongs to a process that this one was forked from.
+                if attempt == _STARTS - 1:
+                    raise ExecutionError(
+                        "[DataLoader] no worker process could be started, also not by a new fork "
+                        f"server: {type(e).__name__}: {e}. Set num_workers=0 to do without"
+                    ) from e
+                _forget_fork_server()
+            else:
+                return worker, ours
+        raise AssertionError
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+
+
+def _forget_fork_server() -> None:
+    """Let the next process come from a new fork server."""
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    with server._lock:
+        alive, server._forkserver_alive_fd = server._forkserver_alive_fd, None
+        pid, server._forkserver_pid = server._forkserver_pid, None
+        server._forkserver_address = None
+        if alive is not None:
+            os.close(alive)  # an old server that still lives ends by this
+        if pid is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
 def _pickled(loader: DataLoader, worker_id: int, seed: int) -> bytes:
     job = Job(
         loader.dataset, loader.is_stream, loader.collate_fn, loader.batch_size, loader.drop_last,
         loader.worker_init_fn, worker_id, loader.num_workers, seed, loader.use_shared_memory,
     )  # fmt: skip
     try:
-        return pickle.dumps(job)
+        return by_value.pickled(job)
     except Exception as e:
         raise TypeMismatch(_unpicklable(loader, e)) from e
 
@@ -194,26 +264,15 @@ def _unpicklable(loader: DataLoader, error: Exception) -> str:
     culprit = "the dataset"
     for name in ("dataset", "collate_fn", "worker_init_fn"):
         try:
-            pickle.dumps(getattr(loader, name))
+            by_value.pickled(getattr(loader, name))
         except Exception:
             culprit = f"{name} ({getattr(loader, name)!r})"
             break
     return (
         f"[DataLoader] worker processes need a picklable dataset and functions, and {culprit} is "
-        f"not: {error}. Define classes and functions at the top level of a module (no lambdas, no "
-        "local classes, no open files or locks as attributes; open them on first use), or set "
-        "num_workers=0"
+        f"not: {error}. Open files, locks and devices cannot be sent, neither as attributes nor "
+        "as globals or closures that functions use: open them on first use, or set num_workers=0"
     )
-
-
-def _as_exception(failure: Failure, worker: int) -> BaseException:
-    message = f"[DataLoader] worker {worker} raised:\n\n{failure.text}"
-    if failure.kind is not None:
-        try:
-            return failure.kind(message)
-        except Exception:  # an exception class with a constructor of its own
-            return ExecutionError(message)
-    return ExecutionError(message)
 
 
 def _shut_down(workers: list[Any], sockets: list[Any]) -> None:
@@ -226,7 +285,7 @@ def _shut_down(workers: list[Any], sockets: list[Any]) -> None:
         for worker in workers:
             if worker.is_alive():
                 getattr(worker, stop)()
-                worker.join(_GRACE)
+                worker.join(_GRACE if stop == "terminate" else _REAPED)
     for worker in workers:
         if not worker.is_alive():
             worker.close()

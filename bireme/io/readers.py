@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
@@ -53,7 +54,7 @@ class MmapStorage:
         self._bytes = np.memmap(filename, np.uint8, "r", shape=(nbytes,))
 
     def get_slice(
-        self, dtype: Any = "uint8", start: int = 0, stop: int = -1, step: int = 1
+        self, dtype: DTypeLike = "uint8", start: int = 0, stop: int = -1, step: int = 1
     ) -> Tensor:
         """Elements start, start + step … before `stop` (-1: to the end), read as `dtype`."""
         kind = dt.as_dtype(dtype or "uint8").numpy

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import BiremeError
+from bireme.core.errors import FileFormatError
+from bireme.io.foreign import possible_shape
 
 MAX_HEADER = 100_000_000
 _CODES = {
@@ -26,10 +25,6 @@ _CODES = {
     "F8_E5M2": dt.float8_e5m2,
 }  # fmt: skip
 _CODE_OF = {d.numpy: code for code, d in _CODES.items()}
-
-
-class FileFormatError(BiremeError, ValueError):
-    """A file that is not what it should be: foreign, truncated or damaged."""
 
 
 def can_store(array: np.ndarray) -> bool:
@@ -61,21 +56,35 @@ def write(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str], file: I
 
 def read(file: IO[bytes], size: int, name: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """(arrays, metadata) of an open file of `size` bytes; `name` is for messages."""
+    found, metadata = _contents(file, size, name)
+    arrays = {}
+    for key, (dtype, shape, begin) in found.items():
+        file.seek(begin)
+        array = np.empty(shape, dtype.numpy)
+        view = array.reshape(-1).view(np.uint8).data
+        if _read_into(file, view) != view.nbytes:
+            raise FileFormatError(f"{name} is truncated: array {key!r} is incomplete")
+        arrays[key] = array
+    return arrays, metadata
+
+
+def spans(
+    file: IO[bytes], size: int, name: str
+) -> dict[str, tuple[dt.DType, tuple[int, ...], int]]:
+    """(dtype, shape, place in the file) of each array, for those who map the file."""
+    return _contents(file, size, name)[0]
+
+
+def _contents(
+    file: IO[bytes], size: int, name: str
+) -> tuple[dict[str, tuple[dt.DType, tuple[int, ...], int]], dict[str, str]]:
     header, start = _header(file, size, name)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise FileFormatError(f"{name} is damaged: its metadata is not a dictionary of strings")
-    spans = {key: _span(key, entry, name) for key, entry in header.items()}
-    _check_cover([s[2:] for s in spans.values()], size - start, name)
-    arrays = {}
-    for key, (dtype, shape, begin, end) in spans.items():
-        file.seek(start + begin)
-        array = np.empty(shape, dtype.numpy)
-        view = array.reshape(-1).view(np.uint8).data
-        if _read_into(file, view) != end - begin:
-            raise FileFormatError(f"{name} is truncated: array {key!r} is incomplete")
-        arrays[key] = array
-    return arrays, metadata
+    found = {key: _span(key, entry, name) for key, entry in header.items()}
+    _check_cover([s[2:] for s in found.values()], size - start, name)
+    return {key: (s[0], s[1], start + s[2]) for key, s in found.items()}, metadata
 
 
 def first_size(file: IO[bytes], size: int, name: str) -> int:
@@ -125,9 +134,10 @@ def _span(key: str, entry: Any, name: str) -> tuple[dt.DType, tuple[int, ...], i
             f"{name} is damaged or newer than this program: the header entry of array {key!r} "
             f"cannot be understood. Received: {str(entry)[:200]}"
         ) from None
-    numbers = (*shape, begin, end)
-    if not all(type(n) is int and n >= 0 for n in numbers):
-        raise FileFormatError(f"{name} is damaged: array {key!r} has impossible sizes {numbers}")
+    good = possible_shape(shape) and all(type(n) is int and n >= 0 for n in (begin, end))
+    if not good:
+        sizes = f"{[*shape, begin, end]!r:.200}"
+        raise FileFormatError(f"{name} is damaged: array {key!r} has impossible sizes {sizes}")
     if end - begin != math.prod(shape) * dtype.itemsize:
         raise FileFormatError(
             f"{name} is damaged: array {key!r} of shape {list(shape)} and type {dtype.name} cannot "
@@ -158,22 +168,3 @@ def _read_into(file: IO[bytes], view: memoryview) -> int:
         view[done : done + len(piece)] = piece
         done += len(piece)
     return done
-
-
-@contextmanager
-def replacing(path: str) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` only when it is complete and on disk."""
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    os.makedirs(folder, exist_ok=True)
-    temporary = f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise

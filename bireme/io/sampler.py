@@ -15,6 +15,7 @@ import numpy as np
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.io.dataset import IterableDataset
+from bireme.io.position import sampler_state, set_sampler_state
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class RandomSampler(Sampler[int]):
         data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
-        generator: Any = None,
+        generator: Iterable[int] | None = None,
     ):
         super().__init__(data_source)
         _check_bool("RandomSampler", "replacement", replacement)
@@ -190,7 +191,7 @@ class BatchSampler(Sampler[Sequence[int]]):
         elif isinstance(dataset, IterableDataset):
             raise TypeMismatch("[BatchSampler] an IterableDataset has no sample numbers to batch")
         else:
-            self.sampler = (RandomSampler if shuffle else SequenceSampler)(dataset)  # type: ignore[arg-type]
+            self.sampler = (RandomSampler if shuffle else SequenceSampler)(dataset)  # pyright: ignore[reportArgumentType]
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.drop_last = drop_last
@@ -200,6 +201,14 @@ class BatchSampler(Sampler[Sequence[int]]):
 
     def __len__(self) -> int:
         return _batch_count(len(self.sampler), self.batch_size, self.drop_last)
+
+    def state_dict(self) -> Any:
+        """The state of a sampler of your own that has one; else None."""
+        return sampler_state(self.sampler)
+
+    def set_state_dict(self, state_dict: object) -> None:
+        """Continue from what `state_dict` returned."""
+        set_sampler_state(self.sampler, state_dict)
 
 
 class DistributedBatchSampler(BatchSampler):
@@ -261,6 +270,13 @@ class DistributedBatchSampler(BatchSampler):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass."""
         self.epoch = epoch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch}
+
+    def set_state_dict(self, state_dict: dict[str, int]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Continue from what `state_dict` returned."""
+        self.epoch = int(state_dict["epoch"])
 
 
 def in_batches(items: Iterable[T], size: int, drop_last: bool) -> Iterator[list[T]]:

@@ -15,16 +15,18 @@ import math
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import IO, Any
 
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import FileFormatError, InvalidArgument, TypeMismatch
+from bireme.core.random import RngState
 from bireme.core.tensor import Tensor, constant
-from bireme.io import lod_tensor, paddle_file, safetensors_file
-from bireme.io.safetensors_file import FileFormatError
+from bireme.io import atomic, lod_tensor, paddle_file, safetensors_file, torch_file
+from bireme.io.foreign import read_whole
 
 FORMAT = "bireme"
 VERSION = 1
@@ -32,7 +34,6 @@ _ROOT = "value"  # the array's name when a lone tensor is saved
 
 # Beginnings of files that people hand to `load` and what they are.
 _FOREIGN = (
-    (b"PK\x03\x04", "a zip archive, such as a PyTorch checkpoint or an .npz file"),
     (b"\x93NUMPY", "a NumPy .npy file; read it with numpy.load"),
     (b"\x89HDF", "an HDF5 file"),
     (b"GGUF", "a GGUF file"),
@@ -41,9 +42,9 @@ _FOREIGN = (
 
 
 def save(
-    obj: Any, path: str | os.PathLike[str] | io.BytesIO, protocol: int = 4, **configs: Any
+    obj: object, path: str | os.PathLike[str] | io.BytesIO, protocol: int = 4, **configs: Any
 ) -> None:
-    """Save tensors, arrays, numbers, strings and dicts, lists and tuples of them.
+    """Save tensors, arrays, numbers, strings and dicts, lists, tuples and sets of them.
 
     The file's ending chooses the format: `.pdparams`, `.pdopt` and `.pdtensor` are Paddle's,
     readable by Paddle; everything else is safetensors. `protocol` is the pickle protocol of
@@ -54,11 +55,25 @@ def save(
     """
     _check_configs("save", configs, ("use_binary_format", "pickle_protocol", "safetensors"))
     if isinstance(path, io.IOBase):
-        _save(obj, path, "", protocol, configs)  # type: ignore[arg-type]
+        _save(obj, path, "", protocol, configs)
         return
     name = _checked_path(path)
-    with safetensors_file.replacing(name) as file:
+    with atomic.replacing(name) as file:
         _save(obj, file, name, protocol, configs)
+
+
+def save_together(objects: Mapping[str, Any], protocol: int = 4, folder: str | None = None) -> None:
+    """Save several objects, by path, which take the places of old files together or not at all.
+    None removes a file: one of an older save that the new one does not have. All of them are in one
+    folder, or below `folder`."""
+    with atomic.Save(folder) as all_files:
+        for path, obj in objects.items():
+            name = _checked_path(path)
+            if obj is None:
+                all_files.remove(name)
+                continue
+            with all_files.file(name) as file:
+                _save(obj, file, name, protocol, {})
 
 
 def _save(obj: Any, file: IO[bytes], name: str, protocol: int, configs: dict[str, Any]) -> None:
@@ -88,7 +103,8 @@ def _save(obj: Any, file: IO[bytes], name: str, protocol: int, configs: dict[str
 
 
 def load(path: str | os.PathLike[str] | io.BytesIO, **configs: Any) -> Any:
-    """Load what `save` or Paddle's `save` wrote, or any safetensors file (a dict of tensors).
+    """Load what `save`, Paddle's `save` or `torch.save` wrote, or any safetensors file (a dict of
+    tensors). Nothing in a file is executed.
 
     `return_numpy=True` gives NumPy arrays instead of tensors, `keep_name_table=True` keeps the
     table of parameter names that Paddle puts into `.pdparams`. A folder with one binary tensor
@@ -101,7 +117,7 @@ def load(path: str | os.PathLike[str] | io.BytesIO, **configs: Any) -> Any:
     )
     if isinstance(path, io.IOBase):
         start = path.tell()
-        data = io.BytesIO(path.read())  # type: ignore[arg-type]
+        data = io.BytesIO(path.read())
         found, used = _load(data, data.getbuffer(), "the buffer", configs, several=True)
         path.seek(start + used)  # several objects may follow each other
         return found
@@ -109,15 +125,33 @@ def load(path: str | os.PathLike[str] | io.BytesIO, **configs: Any) -> Any:
     if os.path.isdir(name):
         return _load_folder(name, configs)
     try:
-        with open(name, "rb") as file:
-            if os.path.getsize(name) == 0:
-                raise FileFormatError(f"[load] {name!r} is truncated: it is empty")
-            # Pages come from the file itself: a large checkpoint is in memory once, not twice.
-            # They are let go with the last view on them, which a traceback may still hold.
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            return _load(file, view, repr(name), configs)[0]
+        with atomic.opened(name) as file:
+            return _load_opened(file, name, configs)
     except FileNotFoundError:
-        raise InvalidArgument(f"[load] there is no file {name!r}{_near(name)}") from None
+        raise no_such_file(name) from None
+
+
+def load_together(paths: Iterable[str], folder: str | None = None, **configs: Any) -> list[Any]:
+    """Load files of one save, though another may be going on; None for those that are not there."""
+    names = list(paths)
+    opened = atomic.together(lambda files: [files.open(name) for name in names], folder)
+    with ExitStack() as stack:
+        for file in opened:
+            if file is not None:
+                stack.enter_context(file)
+        return [
+            None if file is None else _load_opened(file, name, configs)
+            for name, file in zip(names, opened, strict=True)
+        ]
+
+
+def _load_opened(file: IO[bytes], name: str, configs: dict[str, Any]) -> Any:
+    if os.fstat(file.fileno()).st_size == 0:
+        raise FileFormatError(f"[load] {name!r} is truncated: it is empty")
+    # Pages come from the file itself: a large checkpoint is in memory once, not twice.
+    # They are let go with the last view on them, which a traceback may still hold.
+    view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return _load(file, view, repr(name), configs)[0]
 
 
 def _check_configs(function: str, configs: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -141,10 +175,9 @@ def _load_folder(name: str, configs: dict[str, Any]) -> dict[str, np.ndarray]:
         for entry in sorted(files):
             whole = os.path.join(folder, entry)
             key = os.path.relpath(whole, name).replace(os.sep, "/")
-            if key == skipped:
+            if key == skipped or atomic.is_ours(entry):
                 continue
-            with open(whole, "rb") as file:
-                data = file.read()
+            data = read_whole(whole)
             if not lod_tensor.looks_like_one(data[:9]):
                 raise InvalidArgument(
                     f"[load] {name!r} is a folder and its file {key!r} is no binary tensor; give "
@@ -156,12 +189,18 @@ def _load_folder(name: str, configs: dict[str, Any]) -> dict[str, np.ndarray]:
     return found
 
 
+def no_such_file(name: str) -> InvalidArgument:
+    return InvalidArgument(f"[load] there is no file {name!r}{_near(name)}")
+
+
 def _near(name: str) -> str:
     """A hint at files beside `name` that may have been meant."""
     import difflib
 
     folder = os.path.dirname(name) or "."
-    files = os.listdir(folder) if os.path.isdir(folder) else []
+    files = (
+        [n for n in os.listdir(folder) if not atomic.is_ours(n)] if os.path.isdir(folder) else []
+    )
     near = difflib.get_close_matches(os.path.basename(name), files, 3)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
@@ -187,6 +226,9 @@ def _load(
         if lod_tensor.looks_like_one(beginning):
             array, end = lod_tensor.read(data, name)
             return array if return_numpy else constant(array), end
+        if beginning.startswith(b"PK\x03\x04"):
+            found = torch_file.read_opened(file, name.strip("'"))
+            return found if return_numpy else _with_tensors(found), len(data)
         for start, what in _FOREIGN:
             if beginning.startswith(start):
                 raise FileFormatError(f"[load] {name} is {what}, not a safetensors file")
@@ -215,6 +257,46 @@ def _load(
         raise FileFormatError(f"[load] {name} is damaged: its structure cannot be read") from e
 
 
+def _with_tensors(found: Any) -> Any:
+    """A checkpoint of PyTorch with tensors for its arrays."""
+    if isinstance(found, np.ndarray):
+        return constant(np.ascontiguousarray(found).reshape(found.shape))
+    if isinstance(found, dict):
+        return {key: _with_tensors(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return type(found)([_with_tensors(value) for value in found])
+    return found
+
+
+def _fields(value: Any) -> tuple[str, dict[str, Any]] | None:
+    """(name, fields) of an object that is stored as its fields, None for any other object."""
+    if isinstance(value, RngState):
+        return "RngState", value._asdict()
+    kind = type(value)
+    if (kind.__module__, kind.__qualname__) == ("argparse", "Namespace"):
+        return "argparse.Namespace", vars(value)
+    return None
+
+
+def _made_of(name: str, fields: dict[str, Any]) -> Any:
+    """The reverse of `_fields`. Loading runs no code: these types and no others are made."""
+    if name == "RngState":
+        return RngState(**fields)
+    if name == "argparse.Namespace":
+        from argparse import Namespace
+
+        return Namespace(**fields)
+    raise KeyError(name)
+
+
+def _sorted(values: Any) -> list[Any]:
+    """A set's members in an order that does not change from run to run."""
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=repr)
+
+
 class _Encoder:
     """Python values as JSON; arrays are collected by name."""
 
@@ -238,6 +320,12 @@ class _Encoder:
             return self._array(value, np.asarray(value), path, "scalar", None)
         if isinstance(value, Mapping):
             return self._mapping(value, path)
+        stored = _fields(value)
+        if stored is not None:
+            return {"$object": stored[0], "fields": self.encode(stored[1], path)}
+        if isinstance(value, set | frozenset):
+            items = [self.encode(v, (*path, str(i))) for i, v in enumerate(_sorted(value))]
+            return {"$set" if isinstance(value, set) else "$frozenset": items}
         if isinstance(value, list | tuple):
             items = [self.encode(v, (*path, str(i))) for i, v in enumerate(value)]
             return items if isinstance(value, list) else {"$tuple": items}
@@ -288,7 +376,7 @@ class _Encoder:
 
 def _cannot_save(value: Any, path: tuple[str, ...]) -> str:
     where = f" at {'.'.join(path)!r}" if path else ""
-    hint = "save tensors, arrays, numbers, strings and dicts, lists or tuples of them"
+    hint = "save tensors, arrays, numbers, strings and dicts, lists, tuples or sets of them"
     if hasattr(value, "state_dict"):
         hint = "save its state_dict() instead"
     kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
@@ -315,6 +403,11 @@ class _Decoder:
             return self.array(content, node["kind"], node.get("name"), bool(node.get("complex")))
         if tag == "$tuple":
             return tuple([self.decode(n) for n in content])
+        if tag in ("$set", "$frozenset"):
+            members = [self.decode(n) for n in content]
+            return set(members) if tag == "$set" else frozenset(members)
+        if tag == "$object":
+            return _made_of(content, self.decode(node["fields"]))
         if tag == "$ordered":
             return OrderedDict((k, self.decode(v)) for k, v in content.items())
         if tag == "$pairs":

@@ -8,6 +8,7 @@ along, so that nothing is copied and nothing is left behind after a crash.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import pickle
@@ -15,22 +16,32 @@ import queue
 import random
 import signal
 import threading
-import traceback
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import reduction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import config
 from bireme.core import random as core_random
+from bireme.core.errors import ExecutionError
+from bireme.host import config
+from bireme.io import by_value
+from bireme.io.failures import Failure, failure
 from bireme.io.sampler import in_batches
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
 
 HAS_SHARED_MEMORY = hasattr(os, "memfd_create")
 # Arrays smaller than this are cheaper to send than to map.
 _SHARED_MINIMUM = 16 * 1024
 _ALIGNMENT = 64
+# The number of a worker's first message, which says that it has started. Passes count from 1.
+_STARTED = (0, 0)
+_LEAVE = 5.0  # seconds that a sample under way may take after the parent has gone
 
 
 @dataclass(frozen=True)
@@ -67,14 +78,6 @@ class Job:
     shared_memory: bool
 
 
-@dataclass
-class Failure:
-    """An exception on its way to the parent."""
-
-    kind: type[BaseException] | None
-    text: str
-
-
 class End:
     """A stream has no more batches."""
 
@@ -101,23 +104,34 @@ class Source:
     def fetch(self, request: Any) -> Any:
         """The batch of these sample numbers (one number when batching is off), or the next."""
         if self.stream is not None:
-            return self.collate(next(self.stream))
+            try:
+                sample = next(self.stream)
+            except StopIteration:
+                return End()
+            return self.collate(sample)
         if isinstance(request, list | tuple):
             return self.collate([self.dataset[i] for i in request])
         return self.collate(self.dataset[request])
 
 
-def main(connection: Any, payload: bytes, first: list[Callable[[], None]]) -> None:
-    """Entry point of the process. What is to be done `first` decides what the payload's modules
+def main(
+    connection: Connection, environment: dict[str, str], first: list[Callable[[], None]]
+) -> None:
+    """Entry point of the process. What is to be done `first` decides what the job's modules
     find when they are imported."""
-    for step in first:
-        step()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    # The fork server's environment is that of the first loader; the program may have changed it.
+    os.environ.clear()
+    os.environ.update(environment)
     os.environ["JAX_PLATFORMS"] = "cpu"  # should a dataset load JAX, it must not take the GPU
     config.compile_mode = "never"
+    config.forked = True  # no builds and no cache of compiled programs: samples take the NumPy tier
+    for step in first:
+        step()
     try:
-        _serve(connection, payload)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+        send(connection, _STARTED, None, False)
+        _serve(connection, connection.recv_bytes())
+    except (EOFError, OSError):
         pass  # the parent went away
     finally:
         connection.close()
@@ -133,7 +147,7 @@ def _prepared(payload: bytes) -> Job:
     return job
 
 
-def _serve(connection: Any, payload: bytes) -> None:
+def _serve(connection: Connection, payload: bytes) -> None:
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
     epoch = [0]
     threading.Thread(target=_receive, args=(connection, requests, epoch), daemon=True).start()
@@ -141,8 +155,8 @@ def _serve(connection: Any, payload: bytes) -> None:
     job: Job | None = None
     try:
         job = _prepared(payload)
-    except Exception as e:
-        problem = _failure(e)
+    except BaseException as e:
+        problem = failure(e)
     source: Source | None = None
     while (request := requests.get()) is not None:
         number, indices = request
@@ -159,14 +173,12 @@ def _serve(connection: Any, payload: bytes) -> None:
                         job.dataset, job.is_stream, job.collate, job.batch_size, job.drop_last
                     )
                 result = source.fetch(indices)
-            except StopIteration as e:
-                result = End() if job.is_stream else _failure(e)
-            except Exception as e:
-                result = _failure(e)
+            except BaseException as e:  # sys.exit() in a dataset, too, is an error of its own
+                result = failure(e)
         send(connection, number, result, job is not None and job.shared_memory)
 
 
-def _receive(connection: Any, requests: queue.SimpleQueue[Any], epoch: list[int]) -> None:
+def _receive(connection: Connection, requests: queue.SimpleQueue[Any], epoch: list[int]) -> None:
     """Always reading, so that the parent never waits to send while this process does."""
     try:
         while True:
@@ -176,6 +188,9 @@ def _receive(connection: Any, requests: queue.SimpleQueue[Any], epoch: list[int]
             requests.put((number, indices))
     except (EOFError, OSError):
         requests.put(None)
+        # The parent closed the socket or died. A sample that blocks must not keep the process.
+        time.sleep(_LEAVE)
+        os._exit(1)
 
 
 def _seed(seed: int, worker_id: int) -> None:
@@ -184,17 +199,24 @@ def _seed(seed: int, worker_id: int) -> None:
     core_random.seed(seed + worker_id)
 
 
-def _failure(error: BaseException) -> Failure:
-    kind: type[BaseException] | None = type(error)
-    try:
-        pickle.dumps(kind)
-    except Exception:
-        kind = None
-    return Failure(kind, "".join(traceback.format_exception(error)))
-
-
-def send(connection: Any, number: Any, result: Any, shared: bool) -> None:
+def send(connection: Connection, number: object, result: object, shared: bool) -> None:
     """Send one result; large buffers go into a memory file."""
+    try:
+        data, sizes, file = _packed(result, shared)
+    except Exception as e:
+        data, sizes, file = _packed(failure(e), False)
+    try:
+        connection.send((number, sizes))
+        connection.send_bytes(data)
+        if file is not None:
+            reduction.send_handle(connection, file, None)
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def _packed(result: Any, shared: bool) -> tuple[bytes, list[int], int | None]:
+    """A result as a pickle, and the memory file that has its large buffers, with their sizes."""
     large: list[pickle.PickleBuffer] = []
 
     def inline(buffer: pickle.PickleBuffer) -> bool:
@@ -203,30 +225,33 @@ def send(connection: Any, number: Any, result: Any, shared: bool) -> None:
         large.append(buffer)
         return False
 
-    try:
-        data = pickle.dumps(result, 5, buffer_callback=inline if shared else None)
-    except Exception as e:
-        large.clear()
-        data = pickle.dumps(_failure(e), 5)
+    out = io.BytesIO()
+    by_value.Pickler(out, 5, buffer_callback=inline if shared else None).dump(result)
+    if not large:
+        return out.getvalue(), [], None
     sizes = [buffer.raw().nbytes for buffer in large]
-    connection.send((number, sizes))
-    connection.send_bytes(data)
-    if sizes:
-        file = os.memfd_create("bireme-batch")
-        try:
-            _write(file, large, sizes)
-            reduction.send_handle(connection, file, None)
-        finally:
-            os.close(file)
+    file = os.memfd_create("bireme-batch")
+    try:
+        _write(file, large, sizes)
+    except BaseException:
+        os.close(file)
+        raise
+    return out.getvalue(), sizes, file
 
 
-def receive(connection: Any) -> tuple[Any, Any]:
+def receive(connection: Connection) -> tuple[Any, Any]:
     """(number, result) as `send` sent it; large arrays are views of the memory file."""
     number, sizes = connection.recv()
     data = connection.recv_bytes()
     if not sizes:
         return number, pickle.loads(data)
-    file = reduction.recv_handle(connection)
+    try:
+        file = reduction.recv_handle(connection)
+    except RuntimeError as e:  # the system could not give this process one more descriptor
+        raise ExecutionError(
+            f"[DataLoader] a batch in shared memory cannot be opened ({e}). This process may have "
+            "too many open files: raise the limit (ulimit -n), or set use_shared_memory=False"
+        ) from e
     try:
         offsets, total = _offsets(sizes)
         memory = memoryview(mmap.mmap(file, total))

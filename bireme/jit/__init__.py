@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def to_static(
     function: Any = None,
     input_spec: Sequence[Any] | None = None,
-    build_strategy: Any = None,
+    build_strategy: object = None,
     backend: str | None = "CINN",
     *,
     full_graph: bool = False,
@@ -74,7 +74,7 @@ def not_to_static(func: Callable[..., Any] | None = None) -> Any:
     """Mark a function so that `to_static` leaves it as it is."""
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        function._not_to_static = True  # type: ignore[attr-defined]
+        function._not_to_static = True  # pyright: ignore[reportFunctionMemberAccess]
         return function
 
     return mark if func is None else mark(func)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 import bireme
 from bireme import passes
-from bireme.core import tree
-from bireme.core.aval import Aval, aval_of
-from bireme.core.capture import Captured
-from bireme.core.graph import Graph
-from bireme.core.graph_io import (
+from bireme.capture import tree
+from bireme.capture.capture import Captured
+from bireme.capture.graph_io import (
     GraphFileError,
     decode_graph,
     decode_type,
@@ -24,8 +24,10 @@ from bireme.core.graph_io import (
     encode_type,
     input_names,
 )
+from bireme.core.aval import Aval, aval_of
+from bireme.core.graph import Graph
 from bireme.core.tensor import Parameter, Tensor
-from bireme.io import safetensors_file
+from bireme.io import atomic, safetensors_file
 
 FORMAT = "bireme.graph"
 VERSION = 1
@@ -33,7 +35,7 @@ MAX_JSON = 1 << 30  # bytes
 
 
 @dataclass
-class Program:
+class SavedProgram:
     """One captured mode of a model: its graph takes `arguments`, then the tensors in `state`."""
 
     graph: Graph
@@ -49,7 +51,7 @@ class Program:
 class Artifact:
     """All that a saved model holds."""
 
-    programs: dict[str, Program] = field(default_factory=dict)
+    programs: dict[str, SavedProgram] = field(default_factory=dict)
     state: dict[str, np.ndarray] = field(default_factory=dict)
     trainable: dict[str, bool] = field(default_factory=dict)  # parameters; others are buffers
 
@@ -67,10 +69,7 @@ class Artifact:
             results = [results[i] for i in chosen]
             structure = tree.LEAF if len(chosen) == 1 else (list, *[tree.LEAF] * len(chosen))
         keep = results + graph.outputs[n : n + len(captured.writes)]
-        trimmed = Graph(
-            graph.inputs, graph.nodes, keep, graph.n_floats, graph.n_ints, graph.names,
-            graph.constants, graph.numbers, graph.keys,
-        )  # fmt: skip
+        trimmed = graph.copy(outputs=keep)
         n_arguments = len(captured.op.given) - len(captured.outer)
         names = [
             self._own(t, name) for t, name in zip(captured.outer, captured.outer_names, strict=True)
@@ -89,7 +88,7 @@ class Artifact:
             name = by_id.get(id(w.target)) or self._own(w.target, None)
             writes.append((name, w.output - n + len(results)))
         graph = passes.run(trimmed)
-        self.programs[mode] = Program(
+        self.programs[mode] = SavedProgram(
             graph,
             [graph.names[-1 - i] for i in range(n_arguments)],
             graph.inputs[:n_arguments],
@@ -109,8 +108,9 @@ class Artifact:
         return name
 
 
-def write(artifact: Artifact, path: str) -> None:
-    """Write `path.json` and `path.safetensors`; each appears only when it is complete."""
+def write(artifact: Artifact, path: str, beside: Mapping[str, bytes] | None = None) -> None:
+    """Write `path.json` and `path.safetensors`, and the files `beside` them by ending; they take
+    the places of older ones together."""
     arrays = dict(artifact.state)
     for mode, program in artifact.programs.items():
         names = input_names(program.graph)
@@ -149,10 +149,14 @@ def write(artifact: Artifact, path: str) -> None:
         },
     }
     text = _readable(document)
-    with safetensors_file.replacing(weights) as file:
-        safetensors_file.write(arrays, {"id": identity}, file)
-    with safetensors_file.replacing(f"{path}.json") as file:
-        file.write(text.encode())
+    with atomic.Save() as save:
+        with save.file(weights) as file:
+            safetensors_file.write(arrays, {"id": identity}, file)
+        for ending, content in (beside or {}).items():
+            with save.file(path + ending) as file:
+                file.write(content)
+        with save.file(f"{path}.json") as file:
+            file.write(text.encode())
 
 
 def _readable(value: Any, indent: str = "") -> str:
@@ -177,32 +181,34 @@ def _readable(value: Any, indent: str = "") -> str:
 
 def read(path: str) -> Artifact:
     """The model saved at `path` (without ending), with everything checked."""
-    document = _read_json(f"{path}.json")
-    where = f"{path}.json"
-    if document.get("format") != FORMAT:
-        raise GraphFileError(f"{where} is not a saved Bireme model")
-    version = document.get("version")
-    if type(version) is not int or not 1 <= version <= VERSION:
-        raise GraphFileError(
-            f"{where} has format version {version!r}; this Bireme reads up to {VERSION}. "
-            f"It was written by {document.get('writer')!r}"
-        )
-    try:
-        return _decode(document, path)
-    except GraphFileError as e:
-        raise GraphFileError(f"{where}: {e}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
-        raise GraphFileError(f"{where} is damaged: {type(e).__name__}: {e}") from None
+    where, weights = f"{path}.json", f"{path}.safetensors"
+    files = atomic.together(lambda opened: (opened.open(where), opened.open(weights)))
+    with ExitStack() as stack:
+        graph, arrays = [None if f is None else stack.enter_context(f) for f in files]
+        document = _read_json(graph, where)
+        if document.get("format") != FORMAT:
+            raise GraphFileError(f"{where} is not a saved Bireme model")
+        version = document.get("version")
+        if type(version) is not int or not 1 <= version <= VERSION:
+            raise GraphFileError(
+                f"{where} has format version {version!r}; this Bireme reads up to {VERSION}. "
+                f"It was written by {document.get('writer')!r}"
+            )
+        try:
+            return _decode(document, path, arrays)
+        except GraphFileError as e:
+            raise GraphFileError(f"{where}: {e}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+            raise GraphFileError(f"{where} is damaged: {type(e).__name__}: {e}") from None
 
 
-def _read_json(path: str) -> dict[str, Any]:
-    if not os.path.exists(path):
+def _read_json(file: IO[bytes] | None, path: str) -> dict[str, Any]:
+    if file is None:
         raise GraphFileError(f"there is no file {path}; give the path that jit.save was given")
-    if os.path.getsize(path) > MAX_JSON:
+    if os.fstat(file.fileno()).st_size > MAX_JSON:
         raise GraphFileError(f"{path} is larger than {MAX_JSON} bytes")
     try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
+        document = json.loads(file.read().decode())
     except (ValueError, RecursionError) as e:
         raise GraphFileError(f"{path} is not readable JSON: {e}") from None
     if not isinstance(document, dict):
@@ -210,8 +216,8 @@ def _read_json(path: str) -> dict[str, Any]:
     return document
 
 
-def _decode(document: dict[str, Any], path: str) -> Artifact:
-    arrays = _read_weights(document["weights"], path)
+def _decode(document: dict[str, Any], path: str, weights: IO[bytes] | None) -> Artifact:
+    arrays = _read_weights(document["weights"], path, weights)
     artifact = Artifact()
     for name, entry in document["state"].items():
         t = decode_type(entry["type"])
@@ -234,7 +240,7 @@ def _decode(document: dict[str, Any], path: str) -> Artifact:
 
 def _decode_program(
     mode: str, entry: dict[str, Any], artifact: Artifact, arrays: dict[str, np.ndarray]
-) -> Program:
+) -> SavedProgram:
     def constants(name: str) -> np.ndarray:
         array = arrays.get(f"constants/{mode}/{name}")
         if array is None:
@@ -243,6 +249,9 @@ def _decode_program(
 
     graph = decode_graph(entry["graph"], constants)
     arguments = [a["name"] for a in entry["arguments"]]
+    named = all(isinstance(name, str) for name in arguments)
+    if not named or len(set(arguments)) != len(arguments):
+        raise GraphFileError(f"the arguments' names are {arguments!r:.200}")
     types = [decode_type(a["type"]) for a in entry["arguments"]]
     state = list(entry["state"])
     given = [i for i in range(len(graph.inputs)) if i not in graph.constants]
@@ -261,7 +270,7 @@ def _decode_program(
         raise GraphFileError("the number of results does not fit the graph's outputs")
     if _leaves(structure) != n_results:
         raise GraphFileError("the results' structure does not fit their number")
-    return Program(graph, arguments, types, state, structure, n_results, writes)
+    return SavedProgram(graph, arguments, types, state, structure, n_results, writes)
 
 
 def _state_type(artifact: Artifact, name: str) -> Aval:
@@ -270,17 +279,27 @@ def _state_type(artifact: Artifact, name: str) -> Aval:
     return aval_of(artifact.state[name])
 
 
-def _read_weights(entry: dict[str, Any], path: str) -> dict[str, np.ndarray]:
+def _read_weights(
+    entry: dict[str, Any], path: str, beside: IO[bytes] | None
+) -> dict[str, np.ndarray]:
     name = entry["file"]
     if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
         raise GraphFileError(f"the weights must lie beside the graph. Received: {name!r:.100}")
     file_path = os.path.join(os.path.dirname(path), name)
-    if not os.path.exists(file_path):
-        raise GraphFileError(f"the weights {file_path} are missing")
-    with open(file_path, "rb") as file:
-        arrays, metadata = safetensors_file.read(file, os.path.getsize(file_path), file_path)
+    with ExitStack() as stack:
+        if file_path != f"{path}.safetensors":  # the graph's file has been renamed
+            if not os.path.exists(file_path):
+                raise GraphFileError(f"the weights {file_path} are missing")
+            beside = stack.enter_context(atomic.opened(file_path))
+        if beside is None:
+            raise GraphFileError(f"the weights {file_path} are missing")
+        size = os.fstat(beside.fileno()).st_size
+        arrays, metadata = safetensors_file.read(beside, size, file_path)
     if metadata.get("id") != entry.get("id"):
-        raise GraphFileError(f"{file_path} belongs to another save than the graph beside it")
+        raise GraphFileError(
+            f"{file_path} belongs to another save than the graph {path}.json beside it; one of "
+            "them was replaced without the other"
+        )
     return arrays
 
 

@@ -1,8 +1,8 @@
-"""What must be as it was when a function was captured, compared before every call.
+"""Guards: state that must be as it was at the capture, compared before every call.
 
-In the steady state a comparison by identity is all: the loops below run in C. A number that is
-another object of the same value is the same; another tensor of the same kind in the same place is
-taken as the input from then on; anything else needs another graph.
+In the steady state a comparison by identity is enough; its loops run in C. A number that is another
+object of the same value is equal; another tensor of the same kind in the same place is the input
+from then on; any other change needs another graph.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Guards:
         return True
 
     def _still(self, replace: Callable[[Tensor, Tensor], bool]) -> bool:
-        """The thorough comparison; what counts as the same is remembered as it is now."""
+        """The thorough comparison; state that counts as equal is stored as it is now."""
         now: list[Any] = [h.get(k) for h, k in zip(self.holders, self.keys, strict=True)]
         cells = [c.cell_contents for c in self.cells]
         inside = [contents(c) for c in self.containers]

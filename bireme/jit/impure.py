@@ -1,7 +1,8 @@
-"""Python's functions that give something else in every call, or do more than give something.
+"""Impure functions of Python's library: their results change from call to call, or they have side
+effects.
 
-A graph would keep what they gave while it was captured. Printing and logging are put off until a
-call's tensors are there; the others make a function run eagerly.
+A graph would freeze the results of the capture. Printing and logging are deferred until a call's
+tensors are there; the others make a function run eagerly.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CLOCKS = frozenset(("now", "today", "utcnow"))
 _BUILTINS = (builtins.input, builtins.open)
 
 
-def check(function: Any) -> None:
+def check(function: Callable[..., Any]) -> None:
     """Raise CaptureError if a call of `function` cannot be part of a graph."""
     if current() is None:
         return
@@ -43,8 +44,8 @@ def check(function: Any) -> None:
         )
 
 
-def replaced(function: Any) -> Any:
-    """What to call in place of a function that is not the user's."""
+def replaced(function: Callable[..., Any]) -> Any:
+    """The function to call in place of a library function."""
     if current() is None:
         return function
     if function is print or _logs(function):
@@ -53,7 +54,7 @@ def replaced(function: Any) -> Any:
     return function
 
 
-def _logs(function: Any) -> bool:
+def _logs(function: Callable[..., Any]) -> bool:
     name = getattr(function, "__name__", None)
     owner = getattr(function, "__self__", logging)
     return name in _LOG and (

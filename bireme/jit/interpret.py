@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.core import dims
+from bireme.capture import symbols
+from bireme.capture.rewrite import specialize
 from bireme.core.autograd import attach
 from bireme.core.graph import Graph, Number
 from bireme.core.random import default_generator
-from bireme.core.rewrite import specialize
 from bireme.core.tensor import Tensor, constant
 from bireme.core.trace import state
 
@@ -23,7 +23,7 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
     given = [i for i in range(len(graph.inputs)) if i not in graph.constants]
     names = [graph.names.get(-1 - i, f"input {i}") for i in given]
     types = [t._value.aval for t in inputs]
-    graph = specialize(graph, dims.solve([graph.inputs[i] for i in given], types, names))
+    graph = specialize(graph, symbols.solve([graph.inputs[i] for i in given], types, names))
     env: dict[int, Any] = {-1 - i: t for i, t in zip(given, inputs, strict=True)}
     env.update((-1 - i, constant(array)) for i, array in graph.constants.items())
     drawn: dict[int, int] = {}

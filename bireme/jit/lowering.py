@@ -1,8 +1,8 @@
 """Python functions without jumps: `return`, `break` and `continue` become flags.
 
-What follows a statement that may have jumped is put under `if not flag:`. With plain Python
-values the flags are plain booleans and cost a test; with tensors they are tensors, and the guard
-becomes a graph branch like any other `if`.
+Statements after one that may have jumped are put under `if not flag:`. With plain Python values the
+flags are plain booleans and cost a test; with tensors they are tensors, and the test becomes a
+graph branch like any other `if`.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _always_returns(body: list[ast.stmt]) -> bool:
 
 
 def _move_rest(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Put what follows `if c: return …` into its else, so that both sides end in a return: then
-    no value has to be made up for the side that did not return."""
+    """Put the statements after `if c: return …` into its else, so that both sides end in a return:
+    then no value has to be invented for the side that did not return."""
     for i, s in enumerate(body):
         if not isinstance(s, ast.If):
             continue

@@ -1,5 +1,5 @@
-"""What rewritten functions call (see transform.py): Python where values are known, graph ops where
-a tensor decides that only a run will know."""
+"""Functions that rewritten code calls (see transform.py): Python where the condition is known,
+graph ops where it depends on a tensor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dims
-from bireme.core.capture_trace import dimension
+from bireme.core.dimension import dimension
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.tensor import Tensor
+from bireme.jit.branch_effects import BranchPart, assigning, changing, containers
 from bireme.jit.convert import call, is_users_module
-from bireme.jit.decided import Part, assigning, changing, containers
 from bireme.jit.sources import CHANGING, Source, as_source, tell_change, tell_set
 from bireme.jit.watch import current
 from bireme.ops import control_loops, control_record
@@ -34,7 +34,7 @@ Put = Callable[[Sequence[Any]], None]
 
 
 def get(read: Callable[[], Any]) -> Any:
-    """What a variable or attribute holds, or `UNDEFINED`."""
+    """The value of a variable or attribute, or `UNDEFINED`."""
     try:
         return read()
     except (NameError, AttributeError):
@@ -42,7 +42,7 @@ def get(read: Callable[[], Any]) -> Any:
 
 
 class Names:
-    """What rewritten code calls, and the outer variables of the function that it was made from."""
+    """The functions that rewritten code calls, and the outer variables of its function."""
 
     def __init__(self, function: types.FunctionType, cells: dict[str, types.CellType]):
         self._globals = function.__globals__
@@ -65,7 +65,7 @@ class Names:
             watch.entry(found, name, value, deep)
         return value
 
-    def closed(self, name: str, value: Any, deep: bool) -> Any:
+    def closed(self, name: str, value: object, deep: bool) -> Any:
         """The variable `name` of an enclosing function, which holds `value`."""
         watch = current()
         if watch is not None and name in self._cells:
@@ -92,7 +92,7 @@ def _builtin(name: str) -> Any:
         raise NameError(f"name {name!r} is not defined") from None
 
 
-def attr(thing: Any, name: str, deep: bool = True) -> Any:
+def attr(thing: object, name: str, deep: bool = True) -> Any:
     """`thing.name`."""
     value = getattr(thing, name)
     watch = current()
@@ -109,7 +109,7 @@ def attr(thing: Any, name: str, deep: bool = True) -> Any:
     return value
 
 
-def item(container: Any, key: Any) -> Any:
+def item(container: Any, key: object) -> Any:
     """`container[key]`."""
     value = container[key]
     watch = current()
@@ -121,7 +121,7 @@ def item(container: Any, key: Any) -> Any:
     return value
 
 
-def mutator(thing: Any, name: str) -> Any:
+def mutator(thing: object, name: str) -> Any:
     """`thing.append` and the like, which is about to be called."""
     if isinstance(thing, CHANGING):
         tell_change(thing)
@@ -165,10 +165,10 @@ class _Variables:
         self.holders: list[tuple[Any, str]] = getattr(get, "holders", list)()
 
     def run(self, values: Sequence[Any], function: Callable[[], Any]) -> list[Any]:
-        """`function()` on copies of the containers; what it leaves in the variables."""
+        """`function()` on copies of the containers; returns the new values of the variables."""
         copies = [map_leaves(lambda x: x, v) for v in values]
         self.put(copies)
-        with Part(self.names, copies, self.holders) as part:
+        with BranchPart(self.names, copies, self.holders) as part:
             function()
         after = self.get()
         part.check(after)
@@ -179,17 +179,19 @@ class _Variables:
     def test(self, values: Sequence[Any], function: Callable[[], Any]) -> Any:
         """The condition of a loop, which runs as often as it says itself."""
         self.put(values)
-        with Part(self.names) as part:
+        with BranchPart(self.names) as part:
             holds = function()
         part.check([holds])
         return holds
 
     def finish(self, values: Sequence[Any]) -> None:
         """After a branch: new contents into the lists and dicts that were there before."""
-        self.leave([
-            v if rebound else put_back(b, v)
-            for b, v, rebound in zip(self.before, values, self.rebound, strict=True)
-        ])  # fmt: skip
+        self.leave(
+            [
+                v if rebound else put_back(b, v)
+                for b, v, rebound in zip(self.before, values, self.rebound, strict=True)
+            ]
+        )
 
     def leave(self, values: Sequence[Any]) -> None:
         for found in containers(self.before):
@@ -205,8 +207,8 @@ class _Variables:
         if error is not None:
             self.put(self.before)
             if isinstance(error, CaptureError) and not hasattr(error, "at"):
-                error.at = user_line()  # type: ignore[attr-defined]
-                error.args = (f"{error.args[0]} (at {error.at})",)  # type: ignore[attr-defined]
+                error.at = user_line()  # pyright: ignore[reportAttributeAccessIssue]
+                error.args = (f"{error.args[0]} (at {error.at})",)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def run_if(
@@ -255,8 +257,10 @@ def run_while(
         after = control_loops.while_loop(
             lambda values: variables.test(values, test),
             lambda values: variables.run(values, body),
-            names, variables.before, wanted,
-        )  # fmt: skip
+            names,
+            variables.before,
+            wanted,
+        )
     variables.leave(after)
 
 
@@ -313,8 +317,12 @@ def _graph_for(
         if source.length.__class__ not in TENSOR_TYPES:
             after = control_loops.scan(
                 lambda i, rows, values: variables.run(values, lambda: once(source.at(i, rows))),
-                source.rows, source.length, names, variables.before, wanted,
-            )  # fmt: skip
+                source.rows,
+                source.length,
+                names,
+                variables.before,
+                wanted,
+            )
         else:
             count = source.length
 
@@ -356,7 +364,7 @@ def or_(*operands: Callable[[], Any]) -> Any:
 
 
 def either(kind: str, *operands: Callable[[], Any]) -> Any:
-    """What `a and b` or `a or b` gives: one of the two."""
+    """The value of `a and b` or `a or b`: one of the two."""
     value: Any = operands[0]()
     rest = operands[1:]
     ends = kind == "or"
@@ -384,13 +392,13 @@ def _joined(operands: Sequence[Callable[[], Any]], join: Any, ends: bool) -> Any
 
 def _side(expression: Callable[[], Any]) -> Any:
     """An expression that is computed only if a tensor says so."""
-    with Part() as part:
+    with BranchPart() as part:
         result = expression()
     part.check([result])
     return result
 
 
-def not_(x: Any) -> Any:
+def not_(x: object) -> Any:
     return logical_not(_truth(x)) if is_symbolic(x) else not x
 
 
@@ -413,12 +421,12 @@ def arithmetic(kind: str, left: Any, right: Any) -> Any:
     if dims.is_dim_expression(left) or dims.is_dim_expression(right):
         sizes = [x.__class__ is int or dims.is_dim_expression(x) for x in (left, right)]
         if not all(sizes) or kind == "Div" or (kind == "Pow" and right.__class__ is not int):
-            left, right = [
-                dimension(x) if dims.is_dim_expression(x) else x for x in (left, right)
-            ]  # fmt: skip
-            if kind in ("Div", "Pow") and left.__class__ in TENSOR_TYPES and right.__class__ in (
-                int, float,
-            ):  # fmt: skip
+            left, right = [dimension(x) if dims.is_dim_expression(x) else x for x in (left, right)]
+            if (
+                kind in ("Div", "Pow")
+                and left.__class__ in TENSOR_TYPES
+                and right.__class__ in (int, float)
+            ):
                 left = cast(left, "float32")
     return operate(left, right)
 
@@ -442,7 +450,7 @@ def compare(left: Any, *rest: tuple[str, Callable[[], Any]]) -> Any:
     return and_(*[lambda k=k, o=o: one(k, o) for k, o in rest])
 
 
-def check(test: Any, message: Callable[[], Any], tried: bool = False) -> None:
+def check(test: object, message: Callable[[], Any], tried: bool = False) -> None:
     """`assert test, message()`; `tried` if an `except` of the function may be waiting for it."""
     if not is_symbolic(test):
         if not test:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import CaptureError, InvalidArgument, TypeMismatch
 from bireme.jit import artifact as artifacts
+from bireme.jit.ports import Port
 from bireme.jit.static_function import StaticFunction, capture_with_specs, tree_specs
 
+if TYPE_CHECKING:
+    from bireme.convert.paddle.model import PaddleModel
+    from bireme.jit.translated_layer import TranslatedLayer
+    from bireme.nn.layer.layer import Layer
 
-def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None, **configs: Any) -> None:
+
+def save(
+    layer: Layer | Callable[..., Any],
+    path: str,
+    input_spec: Sequence[Any] | None = None,
+    **configs: Any,
+) -> None:
     """Write a layer or function as `path.json` (its graphs) and `path.safetensors` (weights).
 
     `input_spec` describes the inputs; sizes given as None stay open. A Layer is captured in
@@ -24,6 +36,13 @@ def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None, **confi
     saves what the hooks of the layer do too.
     """
     path = _checked_path(path)
+    artifacts.write(captured(layer, input_spec, **configs), path)
+
+
+def captured(
+    layer: Layer | Callable[..., Any], input_spec: Sequence[Any] | None = None, **configs: Any
+) -> artifacts.Artifact:
+    """The artifact that `save` writes."""
     chosen, with_hook = _options(configs)
     target, owner, specs = resolve(layer, input_spec)
     if with_hook and owner is not None:
@@ -34,8 +53,8 @@ def save(layer: Any, path: str, input_spec: Sequence[Any] | None = None, **confi
     else:
         _add(made, "", owner, target, specs, chosen)
         for name, method in _other_methods(owner).items():
-            _add(made, f":{name}", owner, method._function, method._input_spec or [], None)
-    artifacts.write(made, path)
+            _add(made, f":{name}", owner, method._function, method.known_specs() or [], None)
+    return made
 
 
 def _add(
@@ -52,7 +71,7 @@ def _add(
 
 
 def _other_methods(layer: Any) -> dict[str, StaticFunction]:
-    """The methods under `to_static` besides forward whose inputs are known."""
+    """The methods under `to_static`, except forward, whose inputs are known."""
     from bireme.nn.layer.layer import Layer
 
     if not isinstance(layer, Layer):
@@ -60,7 +79,7 @@ def _other_methods(layer: Any) -> dict[str, StaticFunction]:
     names = {n for c in type(layer).__mro__ for n, v in vars(c).items() if _is_static(v)}
     names |= {n for n, v in vars(layer).items() if _is_static(v)}
     found = {n: getattr(layer, n) for n in sorted(names - {"forward"})}
-    return {n: f for n, f in found.items() if f._input_spec is not None}
+    return {n: f for n, f in found.items() if f.known_specs() is not None}
 
 
 def _is_static(thing: Any) -> bool:
@@ -88,11 +107,14 @@ def _options(configs: dict[str, Any]) -> tuple[list[int] | None, bool]:
     if configs:
         known = ", ".join(("output_spec", "with_hook", *_ABOUT_FILES))
         raise InvalidArgument(f"[jit.save] takes {known}. Received: {sorted(configs)}")
+    if isinstance(chosen, list | tuple):
+        chosen = [c.position if isinstance(c, Port) else c for c in chosen]
     if chosen is not None and (
         not isinstance(chosen, list | tuple) or not all(type(i) is int for i in chosen)
     ):
         raise InvalidArgument(
-            "[jit.save] output_spec is a list of positions among the results, such as [0, 2]. "
+            "[jit.save] output_spec is a list of positions among the results, such as [0, 2], or "
+            "of a function's outputs, such as net.forward.outputs[:1]. "
             f"Received: {chosen!r:.200}"
         )
     return None if chosen is None else list(chosen), bool(with_hook)
@@ -108,7 +130,7 @@ def _called(layer: Any, forward: Any) -> Any:
     return call
 
 
-def load(path: str, **configs: Any) -> Any:
+def load(path: str, **configs: Any) -> TranslatedLayer | PaddleModel:
     """A model that `save` wrote, as a Layer in eval mode. Its source code is not needed.
 
     Paddle's own files (`.pdmodel`, `__model__`, PIR's `.json`) load too; `model_filename` and
@@ -130,20 +152,25 @@ def load(path: str, **configs: Any) -> Any:
     return from_artifact(artifacts.read(_checked_path(path)))
 
 
-def resolve(layer: Any, input_spec: Sequence[Any] | None) -> tuple[Any, Any, list[Any]]:
-    """(function, the layer it belongs to or None, specs) of what is to be captured."""
+def resolve(
+    layer: Layer | Callable[..., Any], input_spec: Sequence[Any] | None
+) -> tuple[Any, Any, list[Any]]:
+    """(function, the layer it belongs to or None, specs) of the function to capture."""
     from bireme.nn.layer.layer import Layer
 
+    parallel = sys.modules.get("bireme.distributed.parallel")
+    if isinstance(layer, Layer) and parallel and isinstance(layer, parallel.DataParallel):
+        layer = layer._layers
     function = layer.forward if isinstance(layer, Layer) else layer
     owner = layer if isinstance(layer, Layer) else getattr(layer, "_layer", None)
     if not callable(function):
         raise TypeMismatch(f"a Layer or a function was expected. Received: {type(layer).__name__}")
     if input_spec is None and isinstance(function, StaticFunction):
-        input_spec = function._input_spec
+        input_spec = function.known_specs()
     if input_spec is None:
         raise InvalidArgument(
             "the inputs are not known: give input_spec=[InputSpec([None, 3, 224, 224]), ...] here "
-            "or to to_static"
+            "or to to_static, or call the function under to_static first"
         )
     plain = function._function if isinstance(function, StaticFunction) else function
     if not tree_specs(list(input_spec)) and input_spec:
@@ -154,7 +181,7 @@ def resolve(layer: Any, input_spec: Sequence[Any] | None) -> tuple[Any, Any, lis
 
 
 @contextmanager
-def in_mode(layer: Any, training: bool) -> Iterator[None]:
+def in_mode(layer: Layer, training: bool) -> Iterator[None]:
     """The layer in eval or training mode, then every sublayer as it was."""
     before = [(inner, inner.training) for inner in layer.sublayers(include_self=True)]
     if layer.training != training:

@@ -1,4 +1,4 @@
-"""What a captured graph may depend on, and the types that an InputSpec stands for."""
+"""Signatures: the state that a captured graph depends on, and the types of an InputSpec."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bireme.core import dims, layer_changes
+from bireme.capture import symbols
 from bireme.core.aval import Aval, aval
 from bireme.core.tensor import Tensor
 from bireme.jit.watch import PLAIN
+from bireme.nn.layer import layer_changes
 from bireme.static.input_spec import InputSpec
 
 
@@ -24,9 +25,9 @@ def spec_types(specs: Sequence[InputSpec], shared: bool) -> list[Aval]:
         shape = []
         for axis, d in enumerate(spec.shape):
             if isinstance(d, str):
-                shape.append(dims.parse(d) if "*" in d else dims.symbol(d))
+                shape.append(symbols.parse(d) if "*" in d else symbols.symbol(d))
             elif d == -1:
-                shape.append(dims.symbol(_dimension_name(i, axis, shared)))
+                shape.append(symbols.symbol(_dimension_name(i, axis, shared)))
             else:
                 shape.append(d)
         types.append(aval(tuple(shape), spec.dtype))
@@ -40,7 +41,7 @@ def _dimension_name(index: int, axis: int, shared: bool) -> str:
 
 
 def fits(spec: InputSpec, t: Aval) -> bool:
-    """Whether a tensor of type `t` is what the spec describes."""
+    """Whether a tensor of type `t` matches the spec."""
     if spec.dtype is not t.dtype or len(spec.shape) != t.ndim:
         return False
     return all(
@@ -93,8 +94,8 @@ _HOOKS = ("_forward_pre_hooks", "_forward_post_hooks")
 
 
 class LayerState:
-    """What a graph takes from some layers without saying so (tensors, sublayers, numbers that the
-    library's own layers read, hooks), and a quick check that it is the same."""
+    """The implicit inputs of a graph from its layers (tensors, sublayers, numbers that the
+    library's own layers read, hooks), and a quick check that they are unchanged."""
 
     def __init__(self, layers: Sequence[Any]):
         self.layers = list(layers)

@@ -1,5 +1,5 @@
-"""What a loop can run over without knowing its length: tensors, and ranges, enumerations and zips
-of them. These stand for the builtins in rewritten functions."""
+"""Iterables of unknown length for loops in graphs: tensors, and ranges, enumerations and zips of
+them. They replace the builtins in rewritten functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from bireme.core import dims
 from bireme.core.op import TENSOR_TYPES
 from bireme.core.tensor import Tensor
-from bireme.jit.decided import changing
+from bireme.jit.branch_effects import changing
 from bireme.jit.watch import current
 from bireme.ops.control_record import is_symbolic
 from bireme.ops.creation import full
@@ -89,19 +89,19 @@ def zip_(*iterables: Any, strict: bool = False) -> Any:
         # Next to a list, tensors are taken apart by Python.
         plain = [i if s is None else s.items() for s, i in zip(sources, iterables, strict=True)]
         return builtins.zip(*plain, strict=strict)
-    length = sources[0].length  # type: ignore[union-attr]
+    length = sources[0].length  # pyright: ignore[reportOptionalMemberAccess]
     for s in sources[1:]:
-        length = _shorter(length, s.length)  # type: ignore[union-attr]
+        length = _shorter(length, s.length)  # pyright: ignore[reportOptionalMemberAccess]
 
     def at(i: Any, rows: list[Any]) -> tuple[Any, ...]:
         items, start = [], 0
         for s in sources:
-            n = len(s.rows)  # type: ignore[union-attr]
-            items.append(s.at(i, rows[start : start + n]))  # type: ignore[union-attr]
+            n = len(s.rows)  # pyright: ignore[reportOptionalMemberAccess]
+            items.append(s.at(i, rows[start : start + n]))  # pyright: ignore[reportOptionalMemberAccess]
             start += n
         return tuple(items)
 
-    return Source(length, [r for s in sources for r in s.rows], at)  # type: ignore[union-attr]
+    return Source(length, [r for s in sources for r in s.rows], at)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def _shorter(a: Any, b: Any) -> Any:
@@ -121,9 +121,11 @@ def len_(x: Any) -> Any:
 
 def _number(kind: type, dtype: str) -> Callable[..., Any]:
     def convert(*given: Any) -> Any:
-        if len(given) == 1 and is_symbolic(given[0]) and given[0].size == 1:
-            # A Python number would have no gradient.
-            return cast(given[0].detach().reshape([]), dtype)
+        if len(given) == 1 and is_symbolic(given[0]):
+            # A Python number would have no gradient. As in Paddle, several elements are converted
+            # one by one.
+            x = given[0].detach()
+            return cast(x.reshape([]) if x.size == 1 else x, dtype)
         return kind(*given)
 
     return convert
@@ -134,18 +136,18 @@ def next_(iterator: Any, *default: Any) -> Any:
     return builtins.next(iterator, *default)
 
 
-def setattr_(thing: Any, name: str, value: Any) -> None:
+def setattr_(thing: object, name: str, value: object) -> None:
     tell_set(thing, name)
     builtins.setattr(thing, name, value)
 
 
-def delattr_(thing: Any, name: str) -> None:
+def delattr_(thing: object, name: str) -> None:
     tell_set(thing, name)
     builtins.delattr(thing, name)
 
 
-def tell_set(thing: Any, name: str) -> None:
-    """Tell everybody that `thing.name` is about to get another value."""
+def tell_set(thing: object, name: str) -> None:
+    """Report that `thing.name` is about to get another value."""
     changing(thing, name)
     watch = current()
     if watch is not None:
@@ -158,19 +160,19 @@ MUTATORS = frozenset(
     ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add",
      "discard", "sort", "reverse", "popitem", "appendleft", "popleft", "extendleft", "rotate")
 )  # fmt: skip
-_FIRST = frozenset(("_heapq", "_bisect", "_operator"))  # modules that change what they are given
+_FIRST = frozenset(("_heapq", "_bisect", "_operator"))  # modules that change their arguments
 
 
-def tell_change(thing: Any) -> None:
-    """Tell everybody that a container or an array is about to get other contents."""
+def tell_change(thing: object) -> None:
+    """Report that a container or an array is about to get other contents."""
     changing(thing)
     watch = current()
     if watch is not None and isinstance(thing, CHANGING):
         watch.will_change(thing)
 
 
-def watched(function: Any) -> Any:
-    """Python's own function, telling about the container that it changes."""
+def watched(function: Callable[..., Any]) -> Any:
+    """A library function that reports the container that it changes."""
     if current() is None:
         return function
     owner = getattr(function, "__self__", None)

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import dims, tree, views
-from bireme.core.autograd import Node, Output, Overwritten
+from bireme.autograd.modes import no_grad
+from bireme.capture import symbols, tree
+from bireme.capture.capture import Captured, GradEffect, capture
+from bireme.capture.fast_path import FastPath, fits_fast_path
+from bireme.capture.recorder import is_capturing
+from bireme.core import rollback, views
+from bireme.core.autograd import GradNode, Output
 from bireme.core.aval import Aval
-from bireme.core.capture import Captured, GradEffect, capture
-from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import CaptureError, InvalidArgument, ShapeMismatch
-from bireme.core.ready import Ready, can_be_ready
 from bireme.core.tensor import Parameter, Tensor
 from bireme.core.trace import Value, record, seal, state
+from bireme.core.value import keep, value_of
+from bireme.jit.concrete import AsProgram
 from bireme.jit.convert import converted_layers
 from bireme.jit.guards import Guards
+from bireme.jit.ports import Port, outputs_of
 from bireme.jit.runtime import call as rewritten
 from bireme.jit.signature import LayerState, argument_names, fits, layers_of, spec_types
 from bireme.jit.watch import Effect, watching
 from bireme.static.input_spec import InputSpec
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
+
 
 _MAX_VARIANTS = 8  # graphs for one signature, before it runs eagerly
 _MAX_DISCOVERIES = 32
@@ -51,13 +61,14 @@ def enable_to_static(enable_to_static_bool: bool) -> None:
     _Switch.enabled = enable_to_static_bool
 
 
-class StaticFunction:
-    """What `to_static` makes of a function; call it as before."""
+class StaticFunction(AsProgram):
+    """The result of `to_static`: a function that is called as before and runs as a captured
+    graph."""
 
     def __init__(
         self,
         function: Callable[..., Any],
-        layer: Any = None,
+        layer: Layer | None = None,
         input_spec: Sequence[Any] | None = None,
         full_graph: bool = False,
     ):
@@ -67,6 +78,7 @@ class StaticFunction:
         # Sizes that an InputSpec leaves open: all different, shared by axis, or taken as given.
         self._sizes = "closed" if input_spec is None else "open"
         self._full_graph = full_graph
+        self._training = True
         self._entries: dict[Any, Any] = {}
         self._variants: dict[Any, list[CapturedCall]] = {}
         self._layers: LayerState | None = None
@@ -79,6 +91,22 @@ class StaticFunction:
     def dygraph_function(self) -> Callable[..., Any]:
         """The function as it was written."""
         return self._function
+
+    def train(self) -> None:
+        """Record gradients in calls from now on; for functions that belong to no layer."""
+        self._set_training("train", True)
+
+    def eval(self) -> None:
+        """Record no gradients in calls from now on; for functions that belong to no layer."""
+        self._set_training("eval", False)
+
+    def _set_training(self, name: str, training: bool) -> None:
+        owner = self._layer or getattr(self._function, "__self__", None)
+        if hasattr(owner, "sublayers"):
+            raise CaptureError(
+                f"[{name}] {self.label} is a method of a layer: call {name}() of the layer"
+            )
+        self._training = training
 
     @property
     def label(self) -> str:
@@ -97,6 +125,40 @@ class StaticFunction:
             self._bound[instance] = bound
         return bound
 
+    def known_specs(self) -> list[Any] | None:
+        """Its InputSpecs: those it was given, or the arguments of its last capture; None before
+        one."""
+        if self._input_spec is not None or not self._entries:
+            return self._input_spec
+        types, (structure, *_) = next(reversed(self._entries))
+        leaves = [InputSpec(list(t.shape), t.dtype) for t in types]
+        args, kwargs = tree.unflatten(structure, leaves)
+        return list(inspect.signature(self._function).bind(*args, **kwargs).args)
+
+    @property
+    def inputs(self) -> list[InputSpec]:
+        """Its tensor arguments, as InputSpecs."""
+        specs = tree_specs(self._known("inputs"))
+        names = argument_names(self._function, len(specs))
+        for i, spec in enumerate(specs):
+            spec.name = spec.name or (names[i] if i < len(names) else f"x{i}")
+        return specs
+
+    @property
+    def outputs(self) -> list[Port]:
+        """Its results; `paddle.jit.save(..., output_spec=f.outputs[:1])` keeps some of them."""
+        specs = self._known("outputs")
+        return outputs_of(capture_with_specs(self, specs))
+
+    def _known(self, what: str) -> list[Any]:
+        specs = self.known_specs()
+        if specs is None:
+            raise CaptureError(
+                f"[{what}] {self.label} is not captured yet: call it, or give input_spec to "
+                "to_static"
+            )
+        return specs
+
     def rollback(self) -> Callable[..., Any]:
         """The function as it was written, put back in place on its layer."""
         if self._layer is not None and self._layer.__dict__.get("forward") is self:
@@ -108,6 +170,9 @@ class StaticFunction:
             return self._function(*args, **kwargs)
         if is_capturing():
             return rewritten(self._function)(*args, **kwargs)
+        if not self._training and state.trace.tape:
+            with no_grad():
+                return self(*args, **kwargs)
         tensors, structure = tree.flatten_arguments(args, kwargs)
         trace = state.trace
         layers = self._layers
@@ -136,8 +201,8 @@ class StaticFunction:
     def _other(self, types: tuple[Aval, ...], rest: Any) -> Any:
         """An earlier graph of this signature that fits again; None if there is none.
 
-        What a graph depends on besides its arguments (see `CapturedCall.is_current`) may go back
-        and forth: gradients that are there or not, a tensor whose value Python looked at.
+        The implicit inputs of a graph (see `CapturedCall.is_current`) may change back and forth:
+        gradients that exist or not, a tensor whose value Python read.
         """
         key = (self._declare(types), rest)
         known = self._variants.setdefault(key, [])
@@ -180,7 +245,7 @@ class StaticFunction:
             if len(specs) == len(types) and all(map(fits, specs, types)):
                 symbolic = spec_types(specs, self._sizes == "shared")
                 with contextlib.suppress(InvalidArgument):
-                    dims.solve(symbolic, list(types))
+                    symbols.solve(symbolic, list(types))
                     declared = tuple(symbolic)
             self._declared[types] = declared
         return declared
@@ -280,7 +345,7 @@ class StaticFunction:
         return self._function(*args, **kwargs)
 
 
-def tree_specs(specs: Any) -> list[InputSpec]:
+def tree_specs(specs: object) -> list[InputSpec]:
     """The InputSpecs among nested lists, tuples and dicts of them."""
     if isinstance(specs, InputSpec):
         return [specs]
@@ -334,8 +399,8 @@ class CapturedCall:
         self.outer_types = [t._value.aval for t in captured.outer]
         # Parameters get new contents: the call is a training step, and a trace ends with it.
         self.ends_step = any(isinstance(w.target, Parameter) for w in captured.writes)
-        self.can_be_ready = can_be_ready(captured)
-        self.ready: Ready | None = None  # once it was called
+        self.may_be_fast = fits_fast_path(captured)
+        self.fast_path: FastPath | None = None  # once it was called
 
     def is_current(self) -> bool:
         """Whether the captured tensors still have the types and need the gradients they had."""
@@ -347,7 +412,7 @@ class CapturedCall:
             and self._same_grads()
             and all(_holds(ref(), value) for ref, value in self.captured.guards)
             and (not state.trace.tape or [t._node is not None for t in outer] == self.outer_needs)
-        )  # fmt: skip
+        )
 
     def _same_grads(self) -> bool:
         """Whether gradients that are added to are there, and those that were not are not."""
@@ -355,18 +420,18 @@ class CapturedCall:
 
     def repeat(self, arguments: list[Tensor]) -> Any:
         """The call, if it finds everything as the last one left it; else `AGAIN`."""
-        if self.ready is None or (self.guards and not self.guards.hold(self._replace)):
+        if self.fast_path is None or (self.guards and not self.guards.hold(self._replace)):
             return AGAIN
-        if self.ready is None:  # another tensor has taken the place of one
+        if self.fast_path is None:  # another tensor has taken the place of one
             return AGAIN
-        outs = self.ready.run(arguments)
+        outs = self.fast_path.run(arguments)
         if outs is None:
-            self.ready = None
+            self.fast_path = None
             return AGAIN
         return self._finished([Tensor(v, None) for v in outs])
 
     def _finished(self, results: list[Tensor]) -> Any:
-        """What the function returns, when the rest of what it does is done."""
+        """The function's result, after its side effects were repeated."""
         if self.effects is None:
             return tree.unflatten(self.captured.structure, results)
         result, values = tree.unflatten(self.captured.structure, results)
@@ -393,17 +458,17 @@ class CapturedCall:
             if effect.target is old:
                 effect.target = new
         captured.graded = [(new if t is old else t, had) for t, had in captured.graded]
-        self.ready = None
+        self.fast_path = None
         return True
 
     def __call__(self, arguments: list[Tensor]) -> Any:
         captured = self.captured
         for tensor, read in captured.live:
-            tensor._value = Value(tensor._value.aval, None, 0, np.array(read()))
+            tensor._value = value_of(tensor._value.aval, np.array(read()))
         outer = self.outer
         for effect in captured.grads:
             if effect.before is not None:
-                outer[effect.before] = effect.target._grad  # type: ignore[union-attr]
+                outer[effect.before] = effect.target._grad  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue, reportCallIssue]
         tensors = arguments + outer
         values = tuple([t._value for t in tensors])
         call = self.op.call_for(tuple([v.aval for v in values]))
@@ -411,28 +476,22 @@ class CapturedCall:
             drawn = [n for g in captured.generators for n in g.next_key()]
             values += tuple([drawn[p] for p in captured.op.parts])
         trace = state.trace
-        outs = record(call, trace, values)
-        node: Node | None = None
+        outs = record(call, trace, values, tensors)
+        node: GradNode | None = None
         if trace.tape and self.op.backward is not None:
             edges = [None] * len(call.types)
             for i in self.op.backward.targets:  # the others are not reached by any gradient
                 edges[i] = tensors[i]._node
             if any(e is not None for e in edges):
                 saved = tuple([values[i] if i >= 0 else outs[-1 - i] for i in call.saved_at])
-                node = Node(call, tuple(edges), saved)
-        for write in captured.writes:
-            target = write.target if isinstance(write.target, Tensor) else arguments[write.target]
-            if write.tracked and node is not None:
-                made = Tensor(outs[write.output], Output(node, write.output))
-                views.assign(target, made, "to_static")
-            else:
-                target._put(outs[write.output])
-        if node is not None:
-            for kept in node.saved or ():
-                if kept.__class__ is Overwritten:  # by the function itself, which knows what it did
-                    kept.__class__ = Value
-        for effect in captured.grads:
-            self._put_grad(effect, arguments, outs)
+                node = GradNode(call, tuple(edges), saved)
+        start = len(trace.undo)
+        try:
+            self._write(node, arguments, outs)
+        except BaseException:  # Ctrl-C: everything is written or nothing
+            if state.trace is trace:
+                rollback.abandon_step(trace, start)
+            raise
         for output, error in captured.checks:
             if not Tensor(outs[output], None):
                 raise error
@@ -442,17 +501,35 @@ class CapturedCall:
         ]
         if self.ends_step:
             seal()
-        if self.can_be_ready:
-            self.ready = Ready(captured, arguments)
+        if self.may_be_fast:
+            self.fast_path = FastPath(captured, arguments)
         return self._finished(results)
+
+    def _write(self, node: GradNode | None, arguments: list[Tensor], outs: list[Value]) -> None:
+        """Give tensors from outside the contents and gradients that the function gave them."""
+        for write in self.captured.writes:
+            target = write.target if isinstance(write.target, Tensor) else arguments[write.target]
+            if write.tracked and node is not None:
+                made = Tensor(outs[write.output], Output(node, write.output))
+                views.assign(target, made, "to_static")
+            else:
+                target._put(outs[write.output])
+        if node is not None:
+            for kept in node.saved or ():
+                if isinstance(kept, Value):  # overwritten by the function itself
+                    keep(kept)
+        for effect in self.captured.grads:
+            self._put_grad(effect, arguments, outs)
 
     @staticmethod
     def _put_grad(effect: GradEffect, arguments: list[Tensor], outs: list[Value]) -> None:
         given = isinstance(effect.target, int)
-        target: Any = arguments[effect.target] if given else effect.target  # type: ignore[index]
+        target: Any = arguments[effect.target] if given else effect.target
         new = None if effect.output is None else Tensor(outs[effect.output], None)
         if given and new is not None and target._grad is not None:
             new = target._grad + new
+        if new is not None:
+            state.trace.undo.append(rollback.Gradient(state.trace, weakref.ref(target), target))
         target._grad, target._grad_is_zero = new, effect.is_zero
 
 
@@ -460,7 +537,7 @@ def capture_with_specs(
     function: StaticFunction | Callable[..., Any],
     specs: Sequence[Any],
     kwargs: dict[str, Any] | None = None,
-    layer: Any = None,
+    layer: Layer | None = None,
 ) -> Captured:
     """Capture a function from InputSpecs (or example tensors) in place of its arguments."""
     if isinstance(function, StaticFunction):

@@ -1,4 +1,4 @@
-"""The syntax of a function, rewritten so that `if`, loops and logic ask `runtime` what to do.
+"""The syntax of a function, rewritten so that `if`, loops and logic call `runtime`.
 
     if test: A                      def then(): nonlocal y; A
     else: B                         def other(): nonlocal y; B
@@ -22,14 +22,19 @@ from bireme.jit.sources import MUTATORS
 _FRAME = frozenset(("super", "locals", "globals", "vars", "dir", "eval", "exec"))
 
 
-# Where an open size on the left meets a tensor, its own operator would not know what to do.
+# An open size on the left of a tensor: its own operator does not accept tensors.
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
-class Scope:
+class NameScope:
     """The variables of one function."""
 
-    def __init__(self, function: Any, outer: Scope | None, free: frozenset[str]):
+    def __init__(
+        self,
+        function: ast.FunctionDef | ast.Lambda,
+        outer: NameScope | None,
+        free: frozenset[str],
+    ):
         arguments = function.args
         params = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         params += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
@@ -60,7 +65,7 @@ class Scope:
 
     def where(self, name: str) -> str:
         """Whether a variable is "inside" the rewritten function, "closed" over or "outer"."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.globals:
                 return "outer"
@@ -165,7 +170,7 @@ def _is_simple(node: ast.AST) -> bool:
 class Places:
     """The variables, attributes and containers that a branch or loop may change."""
 
-    def __init__(self, scope: Scope, body: list[ast.stmt], at: ast.stmt):
+    def __init__(self, scope: NameScope, body: list[ast.stmt], at: ast.stmt):
         own = stored(body)
         paths = changed_elsewhere(body)
         # A container that lives under a variable which the body makes anew is not outer state.
@@ -206,7 +211,7 @@ class Rewriter(ast.NodeTransformer):
 
     def __init__(self, free: frozenset[str]):
         self.free = free
-        self.scope: Scope | None = None
+        self.scope: NameScope | None = None
         self.bound: list[set[str]] = []  # by the comprehensions around
         self.tests: set[int] = set()  # `and` and `or` of which only the truth matters
         self.tried = False  # inside a `try` that catches something
@@ -219,17 +224,17 @@ class Rewriter(ast.NodeTransformer):
             return node
         lower_jumps(node)
         tried, self.tried = self.tried, False
-        outer, self.scope = self.scope, Scope(node, self.scope, self.free)
+        outer, self.scope = self.scope, NameScope(node, self.scope, self.free)
         names = sorted(self.scope.locals - self.scope.params)
-        # What is assigned in branches and loops only is assigned in inner functions from now on.
-        # This says that it is a variable of this one, and is never run.
+        # Variables that only branches and loops assign are assigned in inner functions from now on.
+        # This statement, which never runs, makes them variables of this function.
         bind = parse(f"if 0: {' = '.join(names)} = None", node.body[0]) if names else []
         node.body = [*bind, *self.block(node.body)]
         self.scope, self.tried = outer, tried
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        outer, self.scope = self.scope, Scope(node, self.scope, self.free)
+        outer, self.scope = self.scope, NameScope(node, self.scope, self.free)
         node.body = self.visit(node.body)
         self.scope = outer
         return node
@@ -255,10 +260,10 @@ class Rewriter(ast.NodeTransformer):
         source = f"def {title}({argument}):\n    pass"
         (made,) = parse(source, at)
         start = parse(places.declaration, at) if places.declaration else []
-        made.body = [*start, *body] or made.body  # type: ignore[attr-defined]
+        made.body = [*start, *body] or made.body  # pyright: ignore[reportAttributeAccessIssue]
         return made
 
-    def visit_If(self, node: ast.If) -> Any:
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt | ast.AST]:
         assert self.scope is not None  # noqa: S101 (statements are inside a function)
         places = Places(self.scope, [*node.body, *node.orelse], node)
         test = self._test(node.test)
@@ -267,15 +272,15 @@ class Rewriter(ast.NodeTransformer):
         made.append(self._function(other, self.block(node.orelse), places, node))
         made += parse(places.accessors(get, put), node)
         (call,) = parse(f"{PREFIX}.run_if(0, {then}, {other}, {get}, {put}, {places.shown})", node)
-        call.value.args[0] = test  # type: ignore[attr-defined]
+        call.value.args[0] = test  # pyright: ignore[reportAttributeAccessIssue]
         return [*self._told(places, node), *made, call]
 
-    def visit_While(self, node: ast.While) -> Any:
+    def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt | ast.AST]:
         assert self.scope is not None  # noqa: S101
         places = Places(self.scope, node.body, node)
         test, body, get, put = fresh("test"), fresh("body"), fresh("get"), fresh("set")
         (tested,) = parse(f"def {test}():\n    return 0", node.test)
-        tested.body[0].value = self._test(node.test)  # type: ignore[attr-defined]
+        tested.body[0].value = self._test(node.test)  # pyright: ignore[reportAttributeAccessIssue]
         made = [tested, self._function(body, self.block(node.body), places, node)]
         made += parse(places.accessors(get, put), node)
         made += parse(
@@ -285,11 +290,11 @@ class Rewriter(ast.NodeTransformer):
         )
         return [*self._told(places, node), *made]
 
-    def visit_For(self, node: ast.For) -> Any:
+    def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt | ast.AST]:
         assert self.scope is not None  # noqa: S101
         item = fresh("item")
         (bind,) = parse(f"_ = {item}", node.target)
-        bind.targets = [node.target]  # type: ignore[attr-defined]
+        bind.targets = [node.target]  # pyright: ignore[reportAttributeAccessIssue]
         places = Places(self.scope, [bind, *node.body], node)
         source = self.visit(node.iter)
         body, get, put = fresh("body"), fresh("get"), fresh("set")
@@ -303,17 +308,17 @@ class Rewriter(ast.NodeTransformer):
             f"{places.used_after})",
             node,
         )
-        call.value.args[0] = source  # type: ignore[attr-defined]
+        call.value.args[0] = source  # pyright: ignore[reportAttributeAccessIssue]
         return [*self._told(places, node), *made, call]
 
-    def visit_Assert(self, node: ast.Assert) -> Any:
+    def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.stmt | ast.AST]:
         (call,) = parse(f"{PREFIX}.check(0, lambda: None, {self.tried})", node)
-        call.value.args[0] = self._test(node.test)  # type: ignore[attr-defined]
+        call.value.args[0] = self._test(node.test)  # pyright: ignore[reportAttributeAccessIssue]
         if node.msg is not None:
-            call.value.args[1].body = self.visit(node.msg)  # type: ignore[attr-defined]
+            call.value.args[1].body = self.visit(node.msg)  # pyright: ignore[reportAttributeAccessIssue]
         return call
 
-    def visit_Try(self, node: ast.Try) -> Any:
+    def visit_Try(self, node: ast.Try) -> ast.AST | list[ast.stmt | ast.AST]:
         tried, self.tried = self.tried, self.tried or bool(node.handlers)
         node.body = self.block(node.body)
         self.tried = tried
@@ -322,10 +327,10 @@ class Rewriter(ast.NodeTransformer):
         node.orelse, node.finalbody = self.block(node.orelse), self.block(node.finalbody)
         return node
 
-    def visit_With(self, node: ast.With) -> Any:
+    def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt | ast.AST]:
         node.items = [self.visit(i) for i in node.items]
         (body,) = parse(f"try: pass\nexcept Exception: {PREFIX}.caught(); raise", node)
-        body.body = self.block(node.body)  # type: ignore[attr-defined]
+        body.body = self.block(node.body)  # pyright: ignore[reportAttributeAccessIssue]
         node.body = [body]
         return node
 
@@ -342,21 +347,21 @@ class Rewriter(ast.NodeTransformer):
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self._mark(node.operand)
 
-    def visit_Assign(self, node: ast.Assign) -> Any:
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt | ast.AST]:
         told = self._announced(list(node.targets), node)
         return [*told, self.generic_visit(node)]
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | list[ast.stmt | ast.AST]:
         told = self._announced([node.target], node) if node.value is not None else []
         return [*told, self.generic_visit(node)]
 
-    def visit_Delete(self, node: ast.Delete) -> Any:
+    def visit_Delete(self, node: ast.Delete) -> ast.AST | list[ast.stmt | ast.AST]:
         return [*self._announced(list(node.targets), node), self.generic_visit(node)]
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt | ast.AST]:
         told: list[ast.stmt] = []
         if _is_simple(node.target):
-            # What it adds to is read, and a list is changed in place.
+            # The target is read, and a list is changed in place.
             source = ast.unparse(node.target)
             told += self.block(parse(source, node))
             told.append(self._tell("will_change", source, None, node))
@@ -383,7 +388,7 @@ class Rewriter(ast.NodeTransformer):
     def _tell(self, what: str, source: str, name: str | None, at: ast.AST) -> ast.stmt:
         """The statement that says what is about to happen to the object that `source` gives."""
         (made,) = parse(f"{PREFIX}.{what}(lambda: {source})", at)
-        call: Any = made.value  # type: ignore[attr-defined]
+        call: Any = made.value  # pyright: ignore[reportAttributeAccessIssue]
         call.args[0].body = self._read(call.args[0].body, False)
         if name is not None:
             call.args.append(ast.copy_location(ast.Constant(name), at))
@@ -466,8 +471,8 @@ class Rewriter(ast.NodeTransformer):
 
     def _call(self, function: str, arguments: list[ast.expr], at: ast.AST) -> ast.expr:
         (made,) = parse(f"{PREFIX}.{function}()", at)
-        made.value.args = arguments  # type: ignore[attr-defined]
-        return made.value  # type: ignore[attr-defined]
+        made.value.args = arguments  # pyright: ignore[reportAttributeAccessIssue]
+        return made.value  # pyright: ignore[reportAttributeAccessIssue]
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
@@ -531,7 +536,7 @@ class Rewriter(ast.NodeTransformer):
         node.func = self._call("call", [node.func], node.func)
         return node
 
-    def _method_scope(self) -> Scope:
+    def _method_scope(self) -> NameScope:
         scope = self.scope
         assert scope is not None  # noqa: S101
         while scope.outer is not None:

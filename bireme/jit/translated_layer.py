@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.core import tree
-from bireme.core.capture import capture
-from bireme.core.capture_trace import is_capturing
+from bireme.capture import tree
+from bireme.capture.capture import capture
+from bireme.capture.graph_io import GraphFileError
+from bireme.capture.recorder import is_capturing
+from bireme.core.aval import Aval
 from bireme.core.errors import InvalidArgument
-from bireme.core.graph_io import GraphFileError
-from bireme.core.tensor import Parameter, Tensor, constant
+from bireme.core.tensor import Parameter, Size, Tensor, constant
 from bireme.core.trace import state
-from bireme.jit.artifact import Artifact, Program
+from bireme.jit.artifact import Artifact, SavedProgram
 from bireme.jit.interpret import run_graph
 from bireme.jit.static_function import CapturedCall
 from bireme.nn.layer.layer import Layer
+from bireme.static.input_spec import InputSpec
 
 
 class _Part(Layer):
@@ -47,10 +49,15 @@ def from_artifact(artifact: Artifact) -> TranslatedLayer:
     return TranslatedLayer(artifact.programs, state)
 
 
+def _specs(names: list[str], types: list[Aval]) -> list[InputSpec]:
+    pairs = zip(names, types, strict=False)
+    return [InputSpec(Size(t.shape)._plain(), t.dtype, name) for name, t in pairs]
+
+
 class TranslatedLayer(Layer):
     """A saved model. It infers, and where its training graph was saved, trains further."""
 
-    def __init__(self, programs: dict[str, Program], persistable_vars: dict[str, Tensor]):
+    def __init__(self, programs: dict[str, SavedProgram], persistable_vars: dict[str, Tensor]):
         """From the graphs by mode ("eval", "train") and the state by name; see `jit.load`."""
         super().__init__()
         self._programs = programs
@@ -73,6 +80,18 @@ class TranslatedLayer(Layer):
     def input_names(self) -> list[str]:
         return self._programs["eval"].arguments
 
+    def _input_spec(self, method_name: str = "forward") -> list[InputSpec]:
+        """The types of the inputs."""
+        program = self.program(method_name)
+        return _specs(program.arguments, program.types)
+
+    def _output_spec(self, method_name: str = "forward") -> list[InputSpec]:
+        """The types of the results."""
+        program = self.program(method_name)
+        types, graph = program.graph.value_types(), program.graph
+        found = [types[o] if o >= 0 else graph.inputs[-1 - o] for o in graph.outputs]
+        return _specs([f"output_{i}" for i in range(program.n_results)], found)
+
     def train(self, mode: bool = True) -> Layer:
         if mode and "train" not in self._programs:
             raise InvalidArgument(
@@ -81,7 +100,7 @@ class TranslatedLayer(Layer):
             )
         return super().train(mode)
 
-    def program(self, method_name: str = "forward") -> Program:
+    def program(self, method_name: str = "forward") -> SavedProgram:
         """The graph of the current mode with its inputs; print(program.graph) shows it."""
         mode = "train" if self.training else "eval"
         name = mode if method_name == "forward" else f"{mode}:{method_name}"
@@ -117,14 +136,14 @@ class TranslatedLayer(Layer):
             call = self._calls[key] = CapturedCall(captured)
         return call(tensors)
 
-    def _run(self, program: Program, arguments: list[Tensor]) -> Any:
+    def _run(self, program: SavedProgram, arguments: list[Tensor]) -> Any:
         outs = run_graph(program.graph, [*arguments, *[self._state[n] for n in program.state]])
         for name, output in program.writes:
             self._state[name]._put(outs[output]._value)
         return tree.unflatten(program.structure, outs[: program.n_results])
 
     def _arguments(
-        self, program: Program, inputs: tuple[Any, ...], named: dict[str, Any]
+        self, program: SavedProgram, inputs: tuple[Any, ...], named: dict[str, Any]
     ) -> list[Tensor]:
         tensors, _ = tree.flatten(inputs)
         for name in program.arguments[len(tensors) :]:

@@ -1,9 +1,9 @@
-"""What a captured function reads outside of itself, and what it changes there.
+"""Reads and side effects of a captured function on state outside of it.
 
-Rewritten functions (transform.py) tell which globals, closure variables, attributes and elements
-they read, and which they are about to change. What was read is compared before every later call
-(guards.py). What was changed is put back when the capture ends, and changed again after each call,
-with that call's tensors; a change that cannot be repeated so makes the function run eagerly.
+Rewritten functions (transform.py) report the globals, closure variables, attributes and elements
+that they read, and those that they are about to change. Reads are compared before every later call
+(guards.py). Changes are undone when the capture ends and repeated after each call with that call's
+tensors; a change that cannot be repeated makes the function run eagerly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import tree
-from bireme.core.capture_trace import without_dims
+from bireme.capture import tree
+from bireme.core.dimension import without_dims
 from bireme.core.dtype import DType
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.place import Place
@@ -42,7 +42,7 @@ Effect = Callable[[Any], None]
 
 
 class Watch:
-    """What one capture has met so far."""
+    """The reads and changes of one capture so far."""
 
     def __init__(self) -> None:
         self.outer: dict[int, Any] = {}  # objects from outside, kept so that ids stay theirs
@@ -60,8 +60,8 @@ class Watch:
 
     # --- reading --------------------------------------------------------------------------
 
-    def given(self, argument: Any) -> None:
-        """`argument` is what the function was called with."""
+    def given(self, argument: object) -> None:
+        """`argument` is an argument of the function."""
         if isinstance(argument, _CONTAINERS):
             self.arguments[id(argument)] = argument
             for item in argument.values() if isinstance(argument, dict) else argument:
@@ -69,7 +69,7 @@ class Watch:
         else:
             self.reached(argument, False)
 
-    def reached(self, value: Any, deep: bool) -> None:
+    def reached(self, value: object, deep: bool) -> None:
         """`value` was found outside; with `deep`, all that it contains is read."""
         if value.__class__ in PLAIN or isinstance(value, _OPAQUE):
             return
@@ -82,27 +82,27 @@ class Watch:
         if deep and isinstance(value, _CONTAINERS):
             self.look(value)
 
-    def look(self, container: Any) -> None:
+    def look(self, container: object) -> None:
         if id(container) in self.contents:
             return
-        # After a change of its own, the function still sees what was there before.
+        # After a change by the function itself, the contents from before it count.
         items = contents(self.changed.get(id(container), (None, container))[1])
         self.contents[id(container)] = container, items
         for item in items:
             self.reached(item, True)
 
-    def entry(self, holder: dict[Any, Any], key: Any, value: Any, deep: bool) -> None:
+    def entry(self, holder: dict[Any, Any], key: object, value: object, deep: bool) -> None:
         """`holder[key]` was read: a global, an attribute or an element."""
         if not self._is_own(holder, key, value):
             self.entries.setdefault((id(holder), key), (holder, key, value))
             self.reached(value, deep)
 
-    def cell(self, cell: types.CellType, value: Any, deep: bool) -> None:
+    def cell(self, cell: types.CellType, value: object, deep: bool) -> None:
         if not self._is_own(cell, None, value):
             self.cells.setdefault(id(cell), (cell, value))
             self.reached(value, deep)
 
-    def attribute(self, thing: Any, name: str, value: Any, deep: bool) -> None:
+    def attribute(self, thing: object, name: str, value: object, deep: bool) -> None:
         """`thing.name` was read."""
         if not self.is_outer(thing) or isinstance(thing, _CONTAINERS):
             return
@@ -113,7 +113,7 @@ class Watch:
             self.attributes.setdefault((id(thing), name), (thing, name, value))
             self.reached(value, deep)
 
-    def _is_own(self, holder: Any, key: Any, value: Any) -> bool:
+    def _is_own(self, holder: Any, key: object, value: object) -> bool:
         """Whether the function has put `value` there itself."""
         stored = self.stored.get((id(holder), key))
         if stored is not None:
@@ -121,12 +121,12 @@ class Watch:
         changed = self.changed.get(id(holder))
         return changed is not None and changed[1].get(key, _MISSING) is not value
 
-    def is_outer(self, thing: Any) -> bool:
+    def is_outer(self, thing: object) -> bool:
         return id(thing) in self.outer or hasattr(thing, "sublayers")
 
     # --- changing -------------------------------------------------------------------------
 
-    def will_set(self, thing: Any, name: str) -> None:
+    def will_set(self, thing: object, name: str) -> None:
         """`thing.name` is about to get another value."""
         if isinstance(thing, Tensor) or not (self.is_outer(thing) or _is_named(thing)):
             return
@@ -134,21 +134,29 @@ class Watch:
         holder = own if own.__class__ is dict else thing
         before = getattr(thing, name, _MISSING)
         self._will_store(
-            holder, name, f"the attribute {name} of a {type(thing).__name__}", before,
-            lambda value: setattr(thing, name, value), lambda: delattr(thing, name),
+            holder,
+            name,
+            f"the attribute {name} of a {type(thing).__name__}",
+            before,
+            lambda value: setattr(thing, name, value),
+            lambda: delattr(thing, name),
             lambda: getattr(thing, name, _MISSING),
-        )  # fmt: skip
+        )
 
     def will_set_entry(self, holder: dict[str, Any], name: str) -> None:
         """The global `name` is about to get another value."""
         self._will_store(
-            holder, name, f"the global variable {name}", holder.get(name, _MISSING),
-            lambda value: holder.__setitem__(name, value), lambda: holder.pop(name, None),
+            holder,
+            name,
+            f"the global variable {name}",
+            holder.get(name, _MISSING),
+            lambda value: holder.__setitem__(name, value),
+            lambda: holder.pop(name, None),
             lambda: holder.get(name, _MISSING),
-        )  # fmt: skip
+        )
 
     def will_set_cell(self, cell: types.CellType, name: str) -> None:
-        def put(value: Any) -> None:
+        def put(value: object) -> None:
             cell.cell_contents = value
 
         def read() -> Any:
@@ -160,13 +168,13 @@ class Watch:
         self._will_store(cell, None, f"the outer variable {name}", read(), put, None, read)
 
     def _will_store(
-        self, holder: Any, key: Any, what: str, before: Any, put: Any, drop: Any, read: Any
+        self, holder: Any, key: object, what: str, before: Any, put: Any, drop: Any, read: Any
     ) -> None:
         self.outer[id(holder)] = holder
         what = f"{what} at {user_line()}"
         self.stored.setdefault((id(holder), key), _Stored(what, before, put, drop, read))
 
-    def will_change(self, container: Any) -> None:
+    def will_change(self, container: object) -> None:
         """A container is about to get other contents."""
         if id(container) in self.arguments:
             raise CaptureError(
@@ -183,24 +191,26 @@ class Watch:
         self.changed[id(container)] = container, container.copy()
         self.lines[id(container)] = user_line()
 
-    def will_print(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def will_print(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """A call that only shows something; it is made after each run, with that run's tensors."""
         if state.trace is not self.trace:
             raise CaptureError(
-                f"{function.__name__}() at {user_line()} is in a branch or loop that a tensor "
-                "decides about, where a graph cannot tell when to call it"
+                f"{function.__name__}() at {user_line()} is in a branch or loop on a tensor's "
+                "value, and a graph cannot tell when to call it; call it outside"
             )
         self.printed.append((function, (args, kwargs)))
 
     # --- the end --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise what made the capture fail, if the user's code has held it up."""
+        """Raise the error that made the capture fail, if the user's code has caught it."""
         if self.refused is not None:
             raise self.refused
 
     def effects(self) -> tuple[list[Effect], list[Any]]:
-        """What to do after each call, and the values (with tensors in them) to do it with."""
+        """The actions to repeat after each call, and their values (with tensors in them)."""
         self.check()
         todo: list[Effect] = []
         values: list[Any] = []
@@ -208,7 +218,7 @@ class Watch:
             after = stored.read()
             if after is stored.before:
                 continue
-            read_as = self.entries.get(key) or self.attributes.get(key) or self.cells.get(key[0])  # type: ignore[call-overload]
+            read_as = self.entries.get(key) or self.attributes.get(key) or self.cells.get(key[0])
             if after is _MISSING or (read_as is not None and not isinstance(after, Tensor)):
                 raise CaptureError(f"it reads and changes {stored.what}")
             self._add(todo, values, stored.put, after, stored.what)
@@ -232,7 +242,7 @@ class Watch:
         return todo, values
 
     @staticmethod
-    def _add(todo: list[Effect], values: list[Any], act: Effect, value: Any, what: str) -> None:
+    def _add(todo: list[Effect], values: list[Any], act: Effect, value: object, what: str) -> None:
         """Let `act` be called with `value`, whose tensors become results of the graph."""
         if isinstance(value, _FIXED):
             todo.append(lambda _: act(value))
@@ -272,7 +282,7 @@ class _Stored:
         self.put, self.drop, self.read = put, drop, read
 
 
-def _holds_array(value: Any) -> bool:
+def _holds_array(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_array, value.values()))
     if isinstance(value, list | tuple):
@@ -280,8 +290,8 @@ def _holds_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def contents(container: Any) -> tuple[Any, ...]:
-    """What is compared to notice that a container was changed: everything in it."""
+def contents(container: object) -> tuple[Any, ...]:
+    """The items that are compared to detect a change of a container."""
     return tuple(each(container))
 
 
@@ -303,7 +313,7 @@ def _appended(after: list[Any], before: list[Any], what: str) -> list[Any]:
     return after[len(before) :]
 
 
-def _is_steady(thing: Any, name: str, value: Any) -> bool:
+def _is_steady(thing: object, name: str, value: object) -> bool:
     """Whether an attribute that is not in its object's dict (a slot, a class's, a property) can be
     compared with what it was."""
     if value.__class__ in PLAIN:
@@ -313,7 +323,7 @@ def _is_steady(thing: Any, name: str, value: Any) -> bool:
     return getattr(thing, name, None) is value
 
 
-def _is_named(thing: Any) -> bool:
+def _is_named(thing: object) -> bool:
     return isinstance(thing, type | types.ModuleType)
 
 

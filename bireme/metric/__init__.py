@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import bireme
+from bireme.api.hints import explain_constructors as _explain_constructors
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
 
@@ -42,7 +43,7 @@ class Metric(abc.ABC):
         """The metric over all batches so far."""
 
     @abc.abstractmethod
-    def name(self) -> Any:
+    def name(self) -> str | list[str]:
         """The metric's name or names."""
 
     def compute(self, *args: Any) -> Any:
@@ -63,7 +64,7 @@ class Accuracy(Metric):
         self._name = [f"{label}_top{k}" for k in topk] if self.maxk != 1 else [label]
         self.reset()
 
-    def compute(self, pred: Tensor, label: Tensor, *args: Any) -> Tensor:
+    def compute(self, pred: Tensor, label: Tensor, *args: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A matrix of ones and zeros: is the i-th best class of a row its label."""
         best = bireme.argsort(pred, axis=-1, descending=True)[..., : self.maxk]
         if label.ndim == 1 or (label.ndim == 2 and label.shape[-1] == 1):
@@ -72,7 +73,7 @@ class Accuracy(Metric):
             label = bireme.argmax(label, axis=-1, keepdim=True)
         return (best == label.astype(best.dtype)).astype("float32")
 
-    def update(self, correct: Any, *args: Any) -> Any:
+    def update(self, correct: Tensor | np.ndarray, *args: Any) -> float | list[float]:  # pyright: ignore[reportIncompatibleMethodOverride]
         hits = _as_numpy(correct, "correct")
         rows = int(np.prod(hits.shape[:-1]))
         shares = []
@@ -87,7 +88,7 @@ class Accuracy(Metric):
         self.total = [0.0] * len(self.topk)
         self.count = [0] * len(self.topk)
 
-    def accumulate(self) -> Any:
+    def accumulate(self) -> float | list[float]:
         shares = [t / c if c > 0 else 0.0 for t, c in zip(self.total, self.count, strict=True)]
         return shares[0] if len(self.topk) == 1 else shares
 
@@ -103,7 +104,7 @@ class Precision(Metric):
         self._name = name
         self.reset()
 
-    def update(self, preds: Any, labels: Any) -> None:
+    def update(self, preds: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         chosen = np.floor(_as_numpy(preds, "preds") + 0.5).astype(np.int32).reshape(-1) == 1
         right = _as_numpy(labels, "labels").reshape(-1) == 1
         self.tp += int(np.sum(chosen & right))
@@ -129,7 +130,7 @@ class Recall(Metric):
         self._name = name
         self.reset()
 
-    def update(self, preds: Any, labels: Any) -> None:
+    def update(self, preds: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         chosen = np.rint(_as_numpy(preds, "preds")).astype(np.int32).reshape(-1) == 1
         right = _as_numpy(labels, "labels").reshape(-1) == 1
         self.tp += int(np.sum(chosen & right))
@@ -165,7 +166,7 @@ class Auc(Metric):
         self._name = name
         self.reset()
 
-    def update(self, preds: Any, labels: Any) -> None:
+    def update(self, preds: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         right = _as_numpy(labels, "labels").reshape(-1).astype(bool)
         bins = (_as_numpy(preds, "preds")[:, 1] * self._num_thresholds).astype(np.int64)
         if bins.size and (bins.min() < 0 or bins.max() > self._num_thresholds):
@@ -215,3 +216,5 @@ def accuracy(
 
 
 __all__ = ["Accuracy", "Auc", "Metric", "Precision", "Recall", "accuracy"]
+
+_explain_constructors(globals()[name] for name in __all__)

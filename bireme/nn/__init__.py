@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.api.hints import explain_constructors as _explain_constructors
 from bireme.core.tensor import Parameter
 from bireme.nn import functional, init, initializer, quant, utils
 from bireme.nn.attributes import ParamAttr
@@ -409,3 +410,5 @@ __all__ = [
     "quant",
     "utils",
 ]
+
+_explain_constructors(globals()[name] for name in __all__)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.regularizer import WeightDecayRegularizer
+
+if TYPE_CHECKING:
+    from bireme.nn.initializer.base import Initializer
 
 
 class ParamAttr:
@@ -14,7 +17,7 @@ class ParamAttr:
     def __init__(
         self,
         name: str | None = None,
-        initializer: Any = None,
+        initializer: Initializer | None = None,
         learning_rate: float = 1.0,
         regularizer: WeightDecayRegularizer | None = None,
         trainable: bool = True,
@@ -38,8 +41,19 @@ class ParamAttr:
         self.do_model_average = do_model_average
         self.need_clip = need_clip
 
+    @staticmethod
+    def _to_attr(arg: Any) -> Any:
+        """The ParamAttr that an argument of a layer stands for; False stays False, and a list
+        gives a list."""
+        if isinstance(arg, list | tuple):
+            return [ParamAttr._to_attr(a) for a in arg]
+        return False if arg is False else as_param_attr(arg)
 
-def as_param_attr(spec: Any) -> ParamAttr | None:
+
+ParamAttrLike: TypeAlias = "ParamAttr | Initializer | WeightDecayRegularizer | str | bool"
+
+
+def as_param_attr(spec: ParamAttrLike | None) -> ParamAttr | None:
     """The ParamAttr that a layer's argument stands for; None for False ("no such parameter")."""
     from bireme.nn.initializer import Initializer
 

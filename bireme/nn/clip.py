@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 from bireme.core.aval import aval
@@ -40,7 +42,7 @@ def clip_grads_by_global_norm(xp, grads, max_norm):
     return [(wide(xp, g) * factor.astype(wide(xp, g).dtype)).astype(g.dtype) for g in grads]
 
 
-def joint_norm(xp: Any, grads: Any, norm_type: float) -> Any:
+def joint_norm(xp: ModuleType, grads: Iterable[Any], norm_type: float) -> Any:
     """The norm of all gradients as one long vector."""
     if norm_type == float("inf"):
         peaks = [xp.max(xp.abs(wide(xp, g)), initial=0.0) for g in grads]
@@ -138,3 +140,8 @@ class ClipGradByGlobalNorm(ClipGradBase):
 
 
 __all__ = ["ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue"]
+
+
+def _squared_l2_norm(x: Tensor) -> Tensor:
+    """The sum of squares, as Paddle's inner helper of the norms gives it."""
+    return x.square().sum().reshape([1])

@@ -7,14 +7,14 @@ keep double precision until the op casts them, whatever the parameters' dtypes.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
-from bireme.core.autograd import Overwritten
+from bireme.core import eviction
 from bireme.core.aval import FLOAT, INT
 from bireme.core.op import Call, Op
 from bireme.core.trace import Value, record_many, state
-
-_calls: dict[Any, Call] = {}
+from bireme.core.value import keep, overwrite_all
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...] = ()) -> list[Value]:
@@ -60,18 +60,12 @@ class Repeated:
                 types.append(x._value.aval)
         call = self._call
         if call is None or types != self._types or layout != self._layout or attrs != self._attrs:
-            call = self._look_up(tuple(types), tuple(layout), attrs)
-            self._call, self._types, self._layout, self._attrs = call, types, layout, attrs
-        return record_many(call, state.trace, values, floats)
-
-    def _look_up(self, types: tuple[Any, ...], layout: tuple[int, ...], attrs: Any) -> Call:
-        key = (self._op.name, types, layout, attrs)
-        call = _calls.get(key)
-        if call is None:
             casts = tuple([t.dtype if t is FLOAT or t is INT else None for t in types])
             named = dict(zip(self._op.attr_names, attrs, strict=True))
-            call = _calls.setdefault(key, Call(self._op, types, layout, named, casts))
-        return call
+            call = self._op.call_with(tuple(types), tuple(layout), named, casts)
+            self._call, self._types, self._layout, self._attrs = call, types, layout, attrs
+        eviction.use(call)
+        return record_many(call, state.trace, values, floats, inputs)
 
 
 def put_all(tensors: list[Any], values: list[Value]) -> None:
@@ -80,15 +74,20 @@ def put_all(tensors: list[Any], values: list[Value]) -> None:
         for tensor, value in zip(tensors, values, strict=True):
             tensor._put(value)
         return
-    state.trace.wrote_all(tensors)
-    for tensor, value in zip(tensors, values, strict=True):
-        old = tensor._value
-        if old.__class__ is Value:
-            old.__class__ = Overwritten
-        tensor._value = value
+    former = [t._value for t in tensors]
+    state.trace.wrote_all(tensors, former)
+    try:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor._value = value
+        overwrite_all(former)
+    except BaseException:  # Ctrl-C: all tensors are written or none
+        for tensor, old in zip(tensors, former, strict=True):
+            tensor._value = old
+            keep(old)
+        raise
 
 
-def wide(xp: Any, x: Any) -> Any:
+def wide(xp: ModuleType, x: Any) -> Any:
     """`x` in a type that sums and products are safe in: half precisions become float32."""
     return x.astype("float32") if x.dtype.itemsize < 4 else x
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from bireme.core.aval import Aval
 from bireme.core.errors import BiremeError
 from bireme.core.tensor import Parameter
 from bireme.core.trace import Value
+from bireme.core.value import value_of
 
 
 class NotInitialized(BiremeError, RuntimeError):
@@ -26,7 +27,7 @@ class Unset(Value):
         self._name, self._make = name, make
 
     @property
-    def buf(self) -> Any:  # type: ignore[override]
+    def buf(self) -> NoReturn:
         raise NotInitialized(
             f"parameter {self._name!r} was made under LazyGuard and has no contents yet; call "
             "its initialize(), or load a state"
@@ -34,7 +35,7 @@ class Unset(Value):
 
     def initialized(self) -> Value:
         """A value with the contents that the initializer makes."""
-        return Value(self.aval, None, 0, self._make())
+        return value_of(self.aval, self._make())
 
 
 class LazyGuard:
@@ -64,7 +65,7 @@ def is_lazy() -> bool:
     return LazyGuard.depth > 0
 
 
-def without_contents(param: Any, make: Callable[[], Any]) -> Any:
+def without_contents(param: Parameter, make: Callable[[], Any]) -> Parameter:
     """Take a parameter's contents away until someone makes or loads them."""
     param._value = Unset(param._value.aval, param.name, make)
     return param

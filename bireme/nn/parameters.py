@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike, PlaceLike
 from bireme.core import dtype as dt
 from bireme.core.aval import aval
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.core.states import new_state
+from bireme.core.recorder_hooks import new_state
 from bireme.core.tensor import Parameter
 from bireme.core.trace import Value, state
+from bireme.core.value import value_of
 from bireme.nn import naming
-from bireme.nn.attributes import as_param_attr
+from bireme.nn.attributes import ParamAttrLike, as_param_attr
 from bireme.nn.lazy import is_lazy, without_contents
+
+if TYPE_CHECKING:
+    from bireme.nn.initializer.base import Initializer
+
 
 _CAN_INITIALIZE = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int8)
 
 
 def create_parameter(
     shape: Iterable[int],
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     name: str | None = None,
-    attr: Any = None,
+    attr: ParamAttrLike | None = None,
     is_bias: bool = False,
-    default_initializer: Any = None,
+    default_initializer: Initializer | None = None,
 ) -> Any:
     """A new Parameter outside any layer; None if `attr` is False."""
     return make_parameter(shape, dtype, attr, is_bias, default_initializer, name=name)
@@ -34,14 +40,14 @@ def create_parameter(
 
 def make_parameter(
     shape: Iterable[int],
-    dtype: Any,
-    attr: Any,
+    dtype: DTypeLike | None,
+    attr: ParamAttrLike | None,
     is_bias: bool,
-    default_initializer: Any,
+    default_initializer: Initializer | None,
     *,
     name: str | None = None,
     owner: str | None = None,
-    place: Any = None,
+    place: PlaceLike | None = None,
 ) -> Any:
     """A new Parameter, named after the layer `owner` (its full name) if neither it nor its
     attribute has a name; None if `attr` is False."""
@@ -80,7 +86,7 @@ def make_parameter(
 
     if is_lazy():
         blank = np.broadcast_to(np.zeros((), kind.numpy), dims)  # takes no memory
-        param = without_contents(build(Value(aval(dims, kind), None, 0, blank)), make)
+        param = without_contents(build(value_of(aval(dims, kind), blank)), make)
     else:
         param = new_state(state.trace, full_name, aval(dims, kind), make, build)
     if place is not None:

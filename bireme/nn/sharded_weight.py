@@ -64,7 +64,7 @@ class ShardedWeight:
 gather_parts: list[Callable[[ShardedWeight, Any], Tensor]] = []
 
 
-def assembled(weight: ShardedWeight, group: Any) -> Tensor:
+def assembled(weight: ShardedWeight, group: object) -> Tensor:
     """The whole tensor that a part belongs to."""
     if weight.is_whole:
         return weight.local_tensor

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from bireme.convert.onnx.layer import OnnxLayer
+    from bireme.nn.layer.layer import Layer
+
 
 def export(
-    layer: Any, path: str, input_spec: Sequence[Any] | None = None, opset_version: int = 17
+    layer: Layer | Callable[..., Any],
+    path: str,
+    input_spec: Sequence[Any] | None = None,
+    opset_version: int = 17,
 ) -> str:
     """Write a layer (in eval mode) or function as `path.onnx`; returns the file's name.
 
     Sizes that `input_spec` leaves open (None) become dynamic axes.
     """
     from bireme.convert.onnx import to_onnx
-    from bireme.io.safetensors_file import replacing
+    from bireme.io.atomic import replacing
     from bireme.jit.saving import in_mode, resolve
     from bireme.jit.static_function import capture_with_specs
 
@@ -36,7 +46,7 @@ def export(
     return target
 
 
-def load(source: Any) -> Any:
+def load(source: str | PathLike[str] | bytes | ModelProto) -> OnnxLayer:
     """An ONNX model as a Layer, from a file name, the bytes of a file or an `onnx.ModelProto`.
 
         model = paddle.onnx.load("model.onnx")

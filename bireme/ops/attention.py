@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import bool_, float32
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -20,6 +21,8 @@ from bireme.core.tensor import Tensor
 from bireme.ops.dropout import drop_threshold, kept
 from bireme.ops.nn_support import wide
 from bireme.ops.softmax import softmax_of
+
+public = namespace("paddle.nn.functional")
 
 
 def _product(xp: Any, a: Any, b: Any) -> Any:
@@ -234,6 +237,7 @@ def _drop_batch(xp, x):
     return xp.squeeze(x, axis=0)
 
 
+@public
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -337,6 +341,3 @@ def flash_attn_unpadded(
     if not return_softmax:
         return out, None
     return out, _attention_weights(q, k, mask, float(scale), False)
-
-
-__all__ = ["scaled_dot_product_attention"]

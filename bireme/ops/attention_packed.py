@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import bool_
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -20,6 +21,8 @@ from bireme.ops.attention import (
 )
 from bireme.ops.manipulation import reshape, transpose
 from bireme.ops.nn_support import need_rank
+
+public = namespace("paddle.nn.functional")
 
 
 def _plain_generator(function: str, fixed_seed_offset: Any, rng_name: str) -> None:
@@ -45,6 +48,7 @@ def _unpacked(function: str, qkv: Tensor, ndim: int) -> tuple[Tensor, Tensor, Te
     return query, qkv[..., -2, :, :], qkv[..., -1, :, :]
 
 
+@public
 def flash_attn_qkvpacked(
     qkv: Tensor,
     dropout: float = 0.0,
@@ -62,6 +66,7 @@ def flash_attn_qkvpacked(
     return flash_attention(query, key, value, dropout, causal, return_softmax, training=training)
 
 
+@public
 def flash_attn_varlen_qkvpacked(
     qkv: Tensor,
     cu_seqlens_q: Tensor,
@@ -127,6 +132,7 @@ def _padded_attention(
     return out, _attention_weights(q, k, mask, float(scale), False) if return_softmax else None
 
 
+@public
 def flash_attention_v3_varlen(
     query: Tensor,
     key: Tensor,
@@ -283,6 +289,7 @@ def _windowed(query: Tensor, window: Any, causal: bool) -> Tensor:
     return to_tensor(np.broadcast_to(bounds, (batch, 1, *bounds.shape)).copy())
 
 
+@public
 def flashmask_attention(
     query: Tensor,
     key: Tensor,
@@ -345,6 +352,7 @@ def _csr_mask(xp, offset, columns):
     return count > 0
 
 
+@public
 def sparse_attention(
     query: Tensor,
     key: Tensor,
@@ -368,9 +376,3 @@ def sparse_attention(
     order = [0, 2, 1, 3]
     q, k, v = (transpose(x, order) for x in (query, key, value))
     return transpose(_masked(q, k, v, mask, 0.0, False, None), order)
-
-
-__all__ = [
-    "flash_attention_v3_varlen", "flash_attn_qkvpacked", "flash_attn_varlen_qkvpacked",
-    "flashmask_attention", "sparse_attention",
-]  # fmt: skip

@@ -6,8 +6,12 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+from bireme.core import recorder_hooks
 from bireme.core.errors import IndexOutOfRange, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
+from bireme.core.trace import state
+
+_SIZES = ("shape", "out_size", "repeat_times")  # arguments that a program may leave to its runs
 
 
 class AxisOutOfRange(IndexOutOfRange, InvalidArgument):
@@ -17,20 +21,27 @@ class AxisOutOfRange(IndexOutOfRange, InvalidArgument):
 def ints(value: Any, what: str = "shape") -> tuple[Any, ...]:
     """A tuple of dimensions from an int, a list of ints and 0-d tensors, or an integer tensor."""
     if value.__class__ in TENSOR_TYPES:
-        read = value.numpy().reshape(-1)
-        if read.dtype.kind not in "iu":
-            raise TypeMismatch(
-                f"{what} must hold integers. Received: a tensor of dtype {value.dtype.name}"
-            )
-        return tuple(read.tolist())
+        return tuple(_read_sizes(value, what))
     if isinstance(value, Iterable):
         return tuple([v if v.__class__ is int else _dimension(v, what) for v in value])
     return (value if value.__class__ is int else _dimension(value, what),)
 
 
+def _read_sizes(value: Any, what: str) -> list[Any]:
+    if not value.dtype.is_integer:
+        raise TypeMismatch(
+            f"{what} must hold integers. Received: a tensor of dtype {value.dtype.name}"
+        )
+    if what in _SIZES:
+        return recorder_hooks.read_sizes(state.trace, value)
+    return value.numpy().reshape(-1).tolist()
+
+
 def _dimension(value: Any, what: str) -> Any:
     if value.__class__ in TENSOR_TYPES:
-        return int(value)
+        if value.size != 1:
+            return int(value)  # complains
+        return _read_sizes(value, what)[0] if value.dtype.is_integer else int(value)
     if hasattr(value, "dimension_as_value"):  # a symbolic dimension of a captured graph
         return value
     try:

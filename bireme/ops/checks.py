@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bireme.core.capture_trace import CaptureTrace
+from bireme.capture.recorder import CaptureTrace
 from bireme.core.errors import CaptureError
 from bireme.core.tensor import Tensor
 from bireme.core.trace import state

@@ -6,15 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import put
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
-from bireme.core.keywords import put
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import dimension_in
+from bireme.ops.contents import Result, reads_contents
 from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import need_float, need_integer, scatter_add, wide
+from bireme.ops.row_marks import noted
+
+public = namespace("paddle.nn.functional")
 
 # --- linear -------------------------------------------------------------------------------------
 
@@ -70,6 +76,7 @@ def _linear_vjp(xp: Any, grad: Any, x: Any, weight: Any, types: Any, needs: Any)
     return grad_x, grad_weight, grad_bias
 
 
+@public
 @op(
     inputs=("x", "weight", "bias"),
     vjp=_linear_vjp,
@@ -96,7 +103,8 @@ def _bilinear_check(x1: Aval, x2: Aval, weight: Aval, bias: Aval | None) -> None
         raise ShapeMismatch("the features of x1 and x2 must be weight's second and third dimension")
 
 
-@op(inputs=("x1", "x2", "weight", "bias"), check=_bilinear_check, amp="white")
+@public
+@op(inputs=("x1", "x2", "weight", "bias"), check=_bilinear_check, amp="white", takes="fc")
 def bilinear(xp, x1, x2, weight, bias=None):
     """x1 @ weight[k] @ x2 for every output k, plus bias."""
     out = xp.einsum("bi,kij,bj->bk", *(wide(xp, a) for a in (x1, weight, x2))).astype(x1.dtype)
@@ -137,6 +145,7 @@ def _embedding_vjp(
     vjp=_embedding_vjp,
     infer=_embedding_infer,
     check=_embedding_check,
+    requires=lambda x, weight, **_: [InRange("x", 0, weight.shape[0] - 1)],
     inputs=("x", "weight"),
     exact=True,
 )
@@ -164,6 +173,7 @@ def _renormalized_rows(xp, weight, x, max_norm, norm_type):
     return (weight * scale).astype(weight.dtype)
 
 
+@public(also={"input": "x"})
 def embedding(
     x: Tensor,
     weight: Tensor,
@@ -177,24 +187,24 @@ def embedding(
     """Rows of `weight` by number.
 
     Rows at `padding_idx` are zeros and get no gradient. With `max_norm` the rows in use are
-    scaled down in place first. `sparse` is accepted for compatibility: the gradient is a
-    scatter inside the compiled step, so there is no dense intermediate to save.
+    scaled down in place first. The gradient is a scatter inside the compiled step whatever
+    `sparse` says; `sparse=True` tells optimizers with `lazy_mode=True` which rows it reached.
     """
-    if padding_idx is None:
-        padding_idx = -1
-    else:
+    empty_row = -1
+    if padding_idx is not None:
         rows = weight._value.aval.shape[0]
         if not -rows <= padding_idx < rows:
             raise InvalidArgument(
                 f"[embedding] padding_idx must be in [{-rows}, {rows - 1}]. Received: {padding_idx}"
             )
-        padding_idx %= rows
+        empty_row = padding_idx % rows
     if max_norm is not None:
         scaled = _renormalized_rows(weight, x, float(max_norm), float(norm_type))
         weight._put(scaled._value)
     if scale_grad_by_freq and sparse:
         raise InvalidArgument("[embedding] scale_grad_by_freq=True needs sparse=False")
-    return _embedding(x, weight, padding_idx, scale_grad_by_freq)
+    made = _embedding(x, weight, empty_row, scale_grad_by_freq)
+    return noted(made, x, weight, empty_row) if sparse else made
 
 
 @op(
@@ -202,12 +212,17 @@ def embedding(
     differentiable=False,
     infer=lambda x, num_classes: aval((*x.shape, num_classes), dt.default_float()),
     check=lambda x, num_classes: need_integer("x", x),
+    requires=lambda x, num_classes: [InRange("x", 0, num_classes - 1)],
     inputs=("x",),
 )
 def _one_hot(xp, x, num_classes=1):
     return (x[..., None] == xp.arange(num_classes, dtype=x.dtype)).astype(dt.default_float().numpy)
 
 
+@public(also={"input": "x"})
+@reads_contents(
+    lambda x, num_classes=-1, name=None: Result([*x._value.aval.shape, None], dt.default_float())
+)
 def one_hot(x: Tensor, num_classes: int = -1, name: str | None = None) -> Tensor:
     """Ones at the classes that `x` names; -1 takes the largest class in `x` as the last one."""
     if num_classes.__class__ is not int:
@@ -229,6 +244,7 @@ def _cosine_similarity(xp, x1, x2, axis=1, eps=1e-8):
     return dot / xp.sqrt(xp.maximum(n1 * n2, eps * eps))
 
 
+@public(also={"dim": "axis"}, takes="fc")
 def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between `x1` and `x2` along `axis`."""
     return _cosine_similarity(
@@ -276,6 +292,7 @@ def _normalize(xp, x, p=2.0, axis=1, epsilon=1e-12):
     return x / xp.maximum(_vector_norm(xp, x, p, axis, True), epsilon)
 
 
+@public(also={"input": "x", "dim": "axis", "eps": "epsilon"}, takes="fc")
 def normalize(
     x: Tensor,
     p: float = 2,
@@ -297,6 +314,7 @@ def _pairwise_distance(xp, x, y, p=2.0, epsilon=1e-6, keepdim=False):
     return _vector_norm(xp, x - y + epsilon, p, -1, keepdim)
 
 
+@public(also={"x1": "x", "eps": "epsilon", "x2": "y"}, takes="bfc")
 def pairwise_distance(
     x: Tensor,
     y: Tensor,
@@ -329,6 +347,7 @@ def _label_smooth(xp, label, prior_dist, epsilon):
     return label * (1 - epsilon) + epsilon * prior_dist
 
 
+@public(takes="fc")
 def label_smooth(
     label: Tensor,
     prior_dist: Tensor | None = None,
@@ -354,6 +373,12 @@ def _sequence_mask(xp, x, maxlen=1, dtype=dt.int64):
     return (xp.arange(maxlen, dtype=x.dtype) < x[..., None]).astype(dtype.numpy)
 
 
+def _mask_result(x: Tensor, maxlen: Any = None, dtype: Any = "int64", name: Any = None) -> Result:
+    return Result([*x._value.aval.shape, None], dt.as_dtype(dtype))
+
+
+@public
+@reads_contents(_mask_result)
 def sequence_mask(
     x: Tensor, maxlen: int | None = None, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
@@ -380,13 +405,15 @@ def _gather_tree_check(ids: Aval, parents: Aval) -> None:
         raise ShapeMismatch("ids and parents must both be [time, batch, beam], of one shape")
 
 
+@public
 @op(
     differentiable=False, numpy=_gather_tree_numpy, infer=lambda ids, parents: ids, takes="i",
     check=_gather_tree_check,
+    requires=lambda ids, parents: [InRange("parents", 0, parents.shape[2] - 1)],
 )  # fmt: skip
 def gather_tree(xp, ids, parents):
     """Whole beam-search sequences from the ids and parents [time, batch, beam] of every step."""
-    from bireme.core import jax_door
+    from bireme.host import jax_door
 
     def step(at: Any, row: Any) -> Any:
         words, up = row
@@ -397,9 +424,3 @@ def gather_tree(xp, ids, parents):
 
     start = xp.broadcast_to(xp.arange(ids.shape[2], dtype=np.int64), ids.shape[1:])
     return jax_door.jax().lax.scan(step, start, (ids, parents), reverse=True)[1]
-
-
-__all__ = [
-    "bilinear", "cosine_similarity", "embedding", "gather_tree", "label_smooth", "linear",
-    "normalize", "one_hot", "pairwise_distance", "sequence_mask",
-]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -49,11 +50,13 @@ _REAL = Step(_real, lambda base, view: join(view, _imag(base)), lambda array: ar
 _IMAG = Step(_imag, lambda base, view: join(_real(base), view), lambda array: array.imag)
 
 
+@public
 def real(x: Tensor, name: str | None = None) -> Tensor:
     """The real part of a complex tensor, sharing its memory."""
     return as_view(_real(x), x, _REAL)
 
 
+@public
 def imag(x: Tensor, name: str | None = None) -> Tensor:
     """The imaginary part of a complex tensor, sharing its memory."""
     return as_view(_imag(x), x, _IMAG)
@@ -119,24 +122,25 @@ _AS_COMPLEX = Step(_as_complex, lambda _, view: _as_real(view), _lay_out_complex
 _AS_REAL = Step(_as_real, lambda _, view: _as_complex(view), _lay_out_pairs, in_order=True)
 
 
+@public
 def as_complex(x: Tensor, name: str | None = None) -> Tensor:
     """Pairs in the last dimension as complex numbers, sharing memory."""
     return as_view(_as_complex(x), x, _AS_COMPLEX)
 
 
+@public
 def as_real(x: Tensor, name: str | None = None) -> Tensor:
     """Complex numbers as pairs in a new last dimension, sharing memory."""
     return as_view(_as_real(x), x, _AS_REAL)
 
 
+@public
 def view_as_complex(input: Tensor) -> Tensor:
     """Pairs in the last dimension as complex numbers, sharing memory."""
     return as_complex(input)
 
 
+@public
 def view_as_real(input: Tensor) -> Tensor:
     """Complex numbers as pairs in a new last dimension, sharing memory."""
     return as_real(input)
-
-
-__all__ = ["as_complex", "as_real", "imag", "real", "view_as_complex", "view_as_real"]

@@ -1,9 +1,9 @@
 """The control-flow ops: a choice between two graphs, and two kinds of loop.
 
-They hold graphs as attributes (`core/subgraph.py`), so they are saved, printed and typed like any
-op. NumPy runs one branch, or the loop as a loop; XLA gets its own conditional and loops.
+They hold graphs as attributes (`capture/subgraph.py`), so they are saved, printed and typed like
+any op. NumPy runs one branch, or the loop as a loop; XLA gets its own conditional and loops.
 Gradients of any order come from JAX, through the gradient rules of the ops inside. A `while_loop`
-of unknown length keeps a fixed number of checkpoints (`core/loops.py`); a `scan` keeps every state.
+of unknown length keeps a fixed number of checkpoints (`ops/loops.py`); a `scan` keeps every state.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door, loops
+from bireme.capture.subgraph import Body
 from bireme.core.op import op
-from bireme.core.subgraph import Body
+from bireme.core.requirements import InnerEvidence, count, joined
+from bireme.host import jax_door
+from bireme.ops import loops
 
 
 def _true(x: Any) -> bool:
@@ -31,17 +33,24 @@ def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) 
     if xp is np:
         return then.run(np, operands, first) if _true(pred) else other.run(np, operands, rest)
 
-    def run(body: Body) -> Any:
-        at = 0 if body is then else then.n_keys
+    met, met_otherwise = InnerEvidence(count(then.nodes)), InnerEvidence(count(other.nodes))
 
-        def branch(given: Any, numbers: Any) -> Any:
-            return body.run(xp, given, numbers[at : at + body.n_keys])
+    def chosen(given: Any, numbers: Any) -> Any:
+        out, evidence = met.run(lambda: then.run(xp, given, numbers[: then.n_keys]))
+        return out, evidence, met_otherwise.nothing()
 
-        return branch
+    def otherwise(given: Any, numbers: Any) -> Any:
+        out, evidence = met_otherwise.run(lambda: other.run(xp, given, numbers[then.n_keys :]))
+        return out, met.nothing(), evidence
 
     lax = jax_door.jax().lax
-    chosen = xp.reshape(pred, (-1,))[0].astype(bool)
-    return lax.cond(chosen, run(then), run(other), list(operands), _int64(xp, keys))
+    is_chosen = xp.reshape(pred, (-1,))[0].astype(bool)
+    out, evidence, evidence_otherwise = lax.cond(
+        is_chosen, chosen, otherwise, list(operands), _int64(xp, keys)
+    )
+    met.deliver(evidence)
+    met_otherwise.deliver(evidence_otherwise)
+    return out
 
 
 @op(
@@ -57,17 +66,34 @@ def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step
             now = step.run(np, [*now, *operands], keys[n:], turn)
             turn += 1
         return now
-    count = len(operands)
+    outer, changing = len(operands), len(carries)
+    tested, met = InnerEvidence(count(test.nodes)), InnerEvidence(count(step.nodes))
+
+    def tests(turn: Any, now: Any, fixed: Any) -> Any:
+        given = [*now[:changing], *fixed[:outer]]
+        return test.run(xp, given, fixed[outer : outer + n], turn)
 
     def more(turn: Any, now: Any, fixed: Any) -> Any:
-        given = [*now, *fixed[:count]]
-        return test.run(xp, given, fixed[count : count + n], turn)[0].reshape((-1,))[0].astype(bool)
+        return tests(turn, now, fixed)[0].reshape((-1,))[0].astype(bool)
+
+    # The loop carries the evidence of its requirements. A test returns none, so where that is
+    # wanted it runs again: in each step, and behind the loop.
+    def tested_again(turn: Any, now: Any, fixed: Any) -> list[Any]:
+        return tested.run(lambda: tests(turn, now, fixed))[1] if tested.wanted else []
 
     def once(turn: Any, now: Any, fixed: Any) -> Any:
-        return step.run(xp, [*now, *fixed[:count]], fixed[count + n :], turn)
+        given = [*now[:changing], *fixed[:outer]]
+        out, found = met.run(lambda: step.run(xp, given, fixed[outer + n :], turn))
+        found = [*tested_again(turn, now, fixed), *found]
+        return [*out, *joined(now[changing:], found)]
 
-    given = [xp.asarray(c) for c in carries]
-    return loops.while_loop(more, once, given, [*operands, *_int64(xp, keys)])
+    first = [*[xp.asarray(c) for c in carries], *tested.nothing(), *met.nothing()]
+    fixed = [*operands, *_int64(xp, keys)]
+    turns, now = loops.while_loop(more, once, first, fixed)
+    end = changing + len(tested.wanted)
+    tested.deliver(joined(now[changing:end], tested_again(turns, now, fixed)))
+    met.deliver(now[end:])
+    return now[:changing]
 
 
 @op(
@@ -86,19 +112,21 @@ def scan(
             now = step.run(np, given, keys, i)
         return now
     lax = jax_door.jax().lax
-    numbers = _int64(xp, keys)
+    numbers, changing = _int64(xp, keys), len(carries)
+    met = InnerEvidence(count(step.nodes))
 
     def once(now: Any, item: Any) -> Any:
         turn, *row = item
-        return step.run(xp, [turn, *now, *row, *operands], numbers, turn), None
+        given = [turn, *now[:changing], *row, *operands]
+        out, found = met.run(lambda: step.run(xp, given, numbers, turn))
+        return [*out, *joined(now[changing:], found)], None
 
-    given = [xp.asarray(c) for c in carries]
+    given = [*[xp.asarray(c) for c in carries], *met.nothing()]
     turns = xp.arange(length, dtype="int64")
-    return lax.scan(once, given, [turns, *rows])[0]
+    out = lax.scan(once, given, [turns, *rows])[0]
+    met.deliver(out[changing:])
+    return out[:changing]
 
 
 def _int64(xp: Any, keys: Any) -> list[Any]:
     return [xp.asarray(k, "int64") for k in keys]
-
-
-__all__: list[str] = []

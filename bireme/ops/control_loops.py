@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bireme.capture.recorder import recording_into
+from bireme.capture.subgraph import BodyTrace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.capture_trace import recording_into
 from bireme.core.errors import CaptureError
 from bireme.core.op import TENSOR_TYPES
-from bireme.core.subgraph import BodyTrace
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value, state
 from bireme.ops import control_flow as ops

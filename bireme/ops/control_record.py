@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from bireme.capture.recorder import recording_into
+from bireme.capture.subgraph import Body, BodyTrace
 from bireme.core import dtype as dt
 from bireme.core import views
 from bireme.core.aval import Aval, aval
-from bireme.core.capture_trace import recording_into
 from bireme.core.errors import CaptureError
 from bireme.core.op import TENSOR_TYPES
-from bireme.core.subgraph import Body, BodyTrace
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Trace, Value, state
+from bireme.core.value import Overwritten, keep
 from bireme.ops import control_flow as ops
 from bireme.ops.creation import full
 from bireme.ops.math_unary import assign_value
@@ -166,7 +167,7 @@ class Out:
 
     def __init__(self, trace: BodyTrace, tensor: Tensor):
         value = tensor._value
-        self.slot = value.slot if value.trace is trace else trace.leaf(value)
+        self.slot = trace.slot_of(value, tensor)
         self.type = value.aval
         self.tracked = tensor._node is not None
         self.tensor = tensor
@@ -369,7 +370,7 @@ def branch(
 def write(tensor: Tensor, new: Tensor) -> None:
     """Give an outer tensor the contents that a graph branch or loop left in it."""
     old = tensor._value
-    kind = old.__class__
+    needed = not isinstance(old, Overwritten)
     if new._node is None:
         tensor._put(new._value)
     elif views.has_family(tensor):
@@ -381,7 +382,8 @@ def write(tensor: Tensor, new: Tensor) -> None:
     else:
         views.assign(tensor, new, "control flow")
     # The op itself took the old contents and may use them for its gradient.
-    old.__class__ = kind
+    if needed:
+        keep(old)
 
 
 def same(x: Tensor) -> Tensor:

@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops.manipulation import expand, reshape
 from bireme.ops.nn_support import channel_shape, ints, need_float, pad_constant, wide
+
+public = namespace("paddle.nn.functional")
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -502,6 +505,7 @@ def _need_spatial(function: str, n: int, x: Tensor, weight: Tensor) -> None:
         )
 
 
+@public(also={"input": "x"})
 def conv1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1, data_format: str = "NCL", name: str | None = None,
@@ -510,6 +514,7 @@ def conv1d(
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups, data_format)
 
 
+@public(also={"input": "x"})
 def conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1, data_format: str = "NCHW", name: str | None = None,
@@ -518,6 +523,7 @@ def conv2d(
     return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups, data_format)
 
 
+@public(also={"input": "x"})
 def conv3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1, data_format: str = "NCDHW", name: str | None = None,
@@ -575,6 +581,7 @@ def _deconvolve(
         return _conv_transpose(x, weight, whole, *how)
 
 
+@public
 def conv1d_transpose(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1, output_size: Any = None,
@@ -587,6 +594,7 @@ def conv1d_transpose(
     )  # fmt: skip
 
 
+@public
 def conv2d_transpose(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, dilation: Any = 1, groups: int = 1, output_size: Any = None,
@@ -599,6 +607,7 @@ def conv2d_transpose(
     )  # fmt: skip
 
 
+@public
 def conv3d_transpose(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1, output_size: Any = None,
@@ -609,8 +618,3 @@ def conv3d_transpose(
         "conv3d_transpose", 3, x, weight, bias, stride, padding, output_padding, dilation,
         groups, output_size, data_format,
     )  # fmt: skip
-
-
-__all__ = [
-    "conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose",
-]  # fmt: skip

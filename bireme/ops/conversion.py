@@ -8,12 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.creation import placed, to_tensor
 
 
+@public
 def as_tensor(
     data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     pin_memory: bool = False,
@@ -26,6 +28,7 @@ def as_tensor(
     return to_tensor(data, dtype, device, not requires_grad)
 
 
+@public
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
     requires_grad: bool = False,
@@ -40,6 +43,7 @@ def asarray(
     return as_tensor(obj, dtype, device, requires_grad)
 
 
+@public
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor with a copy of a NumPy array."""
     if not isinstance(ndarray, np.ndarray):
@@ -63,6 +67,7 @@ class _Capsule:
         return (1, 0)
 
 
+@public
 def from_dlpack(dlpack: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor that shares the memory of another library's array where that is possible."""
     if type(dlpack).__name__ == "PyCapsule":
@@ -75,13 +80,14 @@ def from_dlpack(dlpack: Any, *, device: Any = None, copy: bool | None = None) ->
     if dlpack.__dlpack_device__()[0] == 1:
         array: Any = np.from_dlpack(dlpack)
     else:
-        from bireme.core import jax_door
+        from bireme.host import jax_door
 
         array = jax_door.jnp().from_dlpack(dlpack)
     made = constant(np.array(array) if copy else array)
     return made if device is None else to_tensor(made, place=device)
 
 
+@public(method=False)
 def to_dlpack(x: Tensor) -> Any:
     """A DLPack capsule of the tensor's memory."""
     if not isinstance(x, Tensor):
@@ -113,6 +119,7 @@ class IntegerLimits:
     dtype: str
 
 
+@public(also={"type": "dtype"})
 def finfo(dtype: Any) -> FloatLimits:
     """The limits of a floating type (of its parts for a complex one)."""
     want = dt.as_dtype(dtype)
@@ -126,6 +133,7 @@ def finfo(dtype: Any) -> FloatLimits:
     )  # fmt: skip
 
 
+@public
 def iinfo(dtype: Any) -> IntegerLimits:
     """The limits of an integer type."""
     want = dt.as_dtype(dtype)
@@ -133,8 +141,3 @@ def iinfo(dtype: Any) -> IntegerLimits:
         raise InvalidArgument(f"[iinfo] takes an integer type. Received: {want.name}")
     found = np.iinfo(want.numpy)
     return IntegerLimits(int(found.min), int(found.max), want.bits, want.name)
-
-
-__all__ = [
-    "as_tensor", "asarray", "finfo", "from_dlpack", "from_numpy", "iinfo", "to_dlpack",
-]  # fmt: skip

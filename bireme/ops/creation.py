@@ -16,24 +16,30 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.place import as_place, default_place, keep_on_host
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor, constant, on_device
+from bireme.core.trace import state
 from bireme.ops.axes import axis_in, ints
+from bireme.ops.contents import Result, reads_contents
 
 _indices = builtins.range  # the name `range` is Paddle's below
 _SMALL = 64 * 1024  # bytes up to which a constant is a host buffer
 
 
+@public(also={"device": "place"})
 def to_tensor(
     data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True
 ) -> Tensor:
     """A tensor with a copy of `data`: numbers, nested lists, NumPy arrays or tensors."""
     want = None if dtype is None else dt.as_dtype(dtype)
     if isinstance(data, Tensor):
+        if place is None and _has_no_contents(data):
+            return _recorded_copy(data, want, stop_gradient)
         array = data.numpy()
     else:
         array = _as_array(data)
@@ -41,15 +47,31 @@ def to_tensor(
             want = _natural_dtype(data, array)
     if want is not None and array.dtype != want.numpy:
         array = array.astype(want.numpy)
-    if place is not None:
-        from bireme.core import jax_door
-
-        where = as_place(place)
-        if where.is_cpu_place():
+    where = None if place is None else as_place(place)
+    if where is None or where.is_cpu_place():
+        if where is not None:
             keep_on_host(array)
-        else:
-            array = jax_door.jax().device_put(array, where.device())
-    made = constant(array)
+        made = constant(array)
+    else:
+        made = on_device(array, where)
+    if not stop_gradient:
+        made.stop_gradient = False
+    return made
+
+
+def _has_no_contents(data: Tensor) -> bool:
+    """Whether only a run of the graph that is recorded will know them."""
+    from bireme.ops.control_record import is_symbolic
+
+    return is_symbolic(data) and not state.trace.fold(data._value)
+
+
+def _recorded_copy(data: Tensor, want: dt.DType | None, stop_gradient: bool) -> Tensor:
+    from bireme.ops.math_unary import assign_value, cast
+
+    made = assign_value(data.detach())
+    if want is not None and want is not made.dtype:
+        made = cast(made, want)
     if not stop_gradient:
         made.stop_gradient = False
     return made
@@ -99,7 +121,7 @@ def _natural_dtype(data: Any, array: np.ndarray) -> dt.DType | None:
 # --- filled with one value --------------------------------------------------------------------
 
 
-@op(name="full", inputs=("value",), differentiable=False,
+@op(name="full", inputs=("value",), of_numbers=True, differentiable=False,
     infer=lambda value, shape, dtype: aval(shape, dt.as_dtype(dtype)))  # fmt: skip
 def _full(xp, value, shape=(), dtype="float32"):
     """A tensor of one value."""
@@ -134,7 +156,7 @@ def _dtype(dtype: Any) -> dt.DType:
     return dt.default_float() if dtype is None else dt.as_dtype(dtype)
 
 
-class CannotPin(InvalidArgument, RuntimeError):
+class CannotPin(InvalidArgument):
     """pin_memory=True without an accelerator; a RuntimeError as in Paddle."""
 
 
@@ -160,6 +182,7 @@ def _pinned(made: Tensor, device: Any) -> Tensor:
     return to_tensor(made, place="cpu")
 
 
+@public(also={"size": "shape"}, out=True)
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None, *,
     device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -183,6 +206,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic | np.ndarray) else value
 
 
+@public(also={"size": "shape"}, out=True, spread=0)
 def zeros(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -193,6 +217,7 @@ def zeros(
     )
 
 
+@public(also={"size": "shape"}, out=True, spread=0)
 def ones(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -203,6 +228,7 @@ def ones(
     )
 
 
+@public(also={"size": "shape"}, out=True, spread=0)
 def empty(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -213,6 +239,7 @@ def empty(
     )
 
 
+@public(also={"input": "x"}, method=False)
 def full_like(
     x: Tensor, fill_value: Any, dtype: Any = None, name: str | None = None, *,
     device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -223,6 +250,7 @@ def full_like(
     return placed(_filled(have.shape, _plain(fill_value), want), device, requires_grad, pin_memory)
 
 
+@public(also={"input": "x"}, method=False)
 def zeros_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -231,6 +259,7 @@ def zeros_like(
     return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
+@public(also={"input": "x"}, method=False)
 def ones_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -239,6 +268,7 @@ def ones_like(
     return full_like(x, 1, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
+@public(also={"input": "x"}, method=False)
 def empty_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -250,7 +280,7 @@ def empty_like(
 # --- sequences --------------------------------------------------------------------------------
 
 
-@op(name="arange", inputs=("start", "step"), differentiable=False,
+@op(name="arange", inputs=("start", "step"), of_numbers=True, differentiable=False,
     infer=lambda start, step, count, dtype: aval((count,), dt.as_dtype(dtype)))  # fmt: skip
 def _sequence(xp, start, step, count=0, dtype="int64"):
     """start, start + step, start + 2 * step …"""
@@ -281,6 +311,16 @@ def _natural_sequence_dtype(bounds: Sequence[Any]) -> dt.DType:
     return tensors[0] if tensors else dt.int64
 
 
+def _arange_result(
+    start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, **options: Any
+) -> Result:
+    numbers = (start, step) if end is None else (start, end, step)
+    want = dt.as_dtype(dtype) if dtype is not None else _natural_sequence_dtype(numbers)
+    return Result([None], want)
+
+
+@public(out=True)
+@reads_contents(_arange_result)
 def arange(
     start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False, name: str | None = None,
@@ -311,6 +351,7 @@ def _arithmetic(first: Any, last: Any, by: Any, want: dt.DType) -> Tensor:
     return _sequence(first, by, count, want.name)
 
 
+@public(out=True)
 def range(
     start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
     requires_grad: bool = False, name: str | None = None,
@@ -336,6 +377,14 @@ def _even(start: Any, stop: Any, num: Any, name: str) -> np.ndarray:
     return np.linspace(_number(start, name, "start"), _number(stop, name, "stop"), int(count))
 
 
+def _spaced_result(
+    start: Any, stop: Any, num: Any, dtype: Any = None, *rest: Any, **options: Any
+) -> Result:
+    return Result([None if isinstance(num, Tensor) else num], _dtype(dtype))
+
+
+@public(also={"end": "stop", "steps": "num"}, out=True)
+@reads_contents(_spaced_result)
 def linspace(
     start: Any, stop: Any, num: Any, dtype: Any = None, name: str | None = None, *,
     device: Any = None, requires_grad: bool = False,
@@ -345,6 +394,14 @@ def linspace(
     return placed(made, device, requires_grad)
 
 
+def _logspace_result(
+    start: Any, stop: Any, num: Any, base: Any = 10.0, dtype: Any = None, name: Any = None
+) -> Result:
+    return _spaced_result(start, stop, num, dtype)
+
+
+@public
+@reads_contents(_logspace_result)
 def logspace(
     start: Any, stop: Any, num: Any, base: float = 10.0, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -356,6 +413,7 @@ def logspace(
 # --- matrices ---------------------------------------------------------------------------------
 
 
+@public(also={"m": "num_columns", "n": "num_rows"}, out=True)
 def eye(
     num_rows: Any, num_columns: Any = None, dtype: Any = None, name: str | None = None, *,
     device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -384,22 +442,24 @@ def _check_matrix(x: Any, **_: Any) -> None:
         raise ShapeMismatch("takes a tensor of at least two dimensions")
 
 
-def _triangle(name: str, doc: str) -> Any:
-    def lowering(xp: Any, x: Any, diagonal: int = 0) -> Any:
-        return getattr(xp, name)(x, diagonal)
-
-    def rule(xp: Any, grad: Any, diagonal: int) -> tuple[Any]:
-        return (getattr(xp, name)(grad, diagonal),)
-
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(
-        lowering, name=name, vjp=rule, check=_check_matrix, infer=lambda x, diagonal: x, exact=True
-    )
+@public(also={"input": "x"}, out=True, inplace=True)
+@op(
+    vjp=lambda xp, grad, diagonal: (xp.tril(grad, diagonal),), check=_check_matrix,
+    infer=lambda x, diagonal: x, exact=True,
+)  # fmt: skip
+def tril(xp, x, diagonal=0):
+    """x with zeros above the given diagonal."""
+    return xp.tril(x, diagonal)
 
 
-tril = _triangle("tril", "x with zeros above the given diagonal.")
-triu = _triangle("triu", "x with zeros below the given diagonal.")
+@public(also={"input": "x"}, out=True, inplace=True)
+@op(
+    vjp=lambda xp, grad, diagonal: (xp.triu(grad, diagonal),), check=_check_matrix,
+    infer=lambda x, diagonal: x, exact=True,
+)  # fmt: skip
+def triu(xp, x, diagonal=0):
+    """x with zeros below the given diagonal."""
+    return xp.triu(x, diagonal)
 
 
 def _diag_type(x: Aval, padding: Any, offset: int) -> Aval:
@@ -438,11 +498,13 @@ def _diag(xp, x, padding=0, offset=0):
     return xp.where(on, made, xp.asarray(padding).astype(x.dtype))
 
 
+@public
 def diag(x: Tensor, offset: int = 0, padding_value: Any = 0, name: str | None = None) -> Tensor:
     """The diagonal of a matrix, or the matrix with diagonal x and `padding_value` elsewhere."""
     return _diag(x, padding_value, offset)
 
 
+@public
 def diagflat(x: Tensor, offset: int = 0, name: str | None = None) -> Tensor:
     """The matrix whose diagonal is the flattened x."""
     if x.ndim != 1:
@@ -466,6 +528,7 @@ def _diag_embed(xp, x, offset=0, dim1=-2, dim2=-1):
     return xp.moveaxis(xp.where(on, rows, xp.zeros_like(rows)), (-2, -1), (dim1, dim2))
 
 
+@public
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices in dim1 and dim2 whose diagonals are the last dimension of `input`."""
     input = input if isinstance(input, Tensor) else to_tensor(input)
@@ -478,12 +541,14 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return _diag_embed(input, offset, first, second)
 
 
+@public
 def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = "int64") -> Tensor:
     """Rows and columns of the lower triangle of a row x col matrix."""
     found = np.stack(np.tril_indices(row, offset, col))
     return constant(found.astype(dt.as_dtype(dtype).numpy))
 
 
+@public
 def triu_indices(row: int, col: int | None = None, offset: int = 0, dtype: Any = "int64") -> Tensor:
     """Rows and columns of the upper triangle of a row x col matrix."""
     found = np.stack(np.triu_indices(row, offset, row if col is None else col))
@@ -500,6 +565,7 @@ def _vander(xp, x, n=1, increasing=False):
     return xp.stack(columns, axis=-1)
 
 
+@public(takes="ifc")
 def vander(
     x: Tensor, n: int | None = None, increasing: bool = False, name: str | None = None
 ) -> Tensor:
@@ -536,6 +602,7 @@ def _meshgrid(xp, xs):
     return made
 
 
+@public
 def meshgrid(*args: Any, indexing: str = "ij", name: str | None = None) -> list[Tensor]:
     """Every combination of the given vectors' elements, one tensor per vector."""
     vectors = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
@@ -552,6 +619,7 @@ def meshgrid(*args: Any, indexing: str = "ij", name: str | None = None) -> list[
     return grids
 
 
+@public
 def cartesian_prod(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """Every combination of one element of each vector, one per row."""
     vectors = list(x)
@@ -563,6 +631,7 @@ def cartesian_prod(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     return stack([_flatten_all(g) for g in _meshgrid(tuple(vectors))], axis=1)
 
 
+@public
 def combinations(
     x: Tensor, r: int = 2, with_replacement: bool = False, name: str | None = None
 ) -> Tensor:
@@ -584,17 +653,10 @@ def _take(xp, x, index):
     return xp.take(x, index, axis=0)
 
 
+@public
 def numel(x: Tensor, name: str | None = None) -> Tensor:
     """How many elements x has, as a 0-d int64 tensor."""
     if not isinstance(x, Tensor):
         raise TypeMismatch(f"[numel] takes a Tensor. Received: {type(x).__name__}")
     size = x._value.aval.size
     return constant(np.array(size, np.int64)) if type(size) is int else _full(size, (), "int64")
-
-
-__all__ = [
-    "arange", "cartesian_prod", "combinations", "diag", "diag_embed", "diagflat", "empty",
-    "empty_like", "eye", "full", "full_like", "linspace", "logspace", "meshgrid", "numel", "ones",
-    "ones_like", "range", "to_tensor", "tril", "tril_indices", "triu", "triu_indices", "vander",
-    "zeros", "zeros_like",
-]  # fmt: skip

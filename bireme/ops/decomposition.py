@@ -1,7 +1,7 @@
 """Decompositions, inverses and what is computed from them.
 
 Both tiers call LAPACK-like routines of `xp.linalg`. Where NumPy would raise (a singular matrix)
-its results are NaN, as the compiled tier's are, so that a flush never fails on the data.
+its results are NaN, as the compiled tier's are. What Paddle refuses is a requirement of the op.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import another_name, namespace
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import Holds, InRange
 from bireme.core.tensor import Tensor, constant
+from bireme.host import jax_door
 from bireme.ops.linalg import matmul
 from bireme.ops.math_unary import _real_dtype, conj_of, exp
+
+public = namespace("paddle.linalg")
 
 
 def _check_matrices(x: Any, *_: Any, **__: Any) -> None:
@@ -72,13 +76,39 @@ def _inv_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
     return (-xp.matmul(xp.matmul(back, grad), back),)
 
 
-@op(vjp=_inv_vjp, check=_check_square, infer=lambda x: x)
+def _all_finite(xp: Any, x: Any) -> Any:
+    return xp.all(xp.isfinite(x))
+
+
+_INVERTIBLE = Holds(
+    "a matrix is singular: it has no inverse; add a small multiple of the identity, or use pinv",
+    lambda xp, inputs, out: _all_finite(xp, out),
+)
+_SOLVABLE = Holds(
+    "a matrix is singular: the equations have no single solution; use lstsq or pinv",
+    # A right-hand side that is not finite has such a solution.
+    lambda xp, inputs, out: _all_finite(xp, out) | ~_all_finite(xp, inputs[1]),
+)
+_FINITE = Holds(
+    "a matrix holds NaN or infinity",
+    lambda xp, inputs, out: _all_finite(xp, inputs[0]),
+    before=True,
+)
+_POSITIVE = Holds(
+    "a matrix is not positive definite; add a small multiple of the identity, or check that it is "
+    "symmetric",
+    lambda xp, inputs, out: _all_finite(xp, out) | ~_all_finite(xp, inputs[0]),
+)
+
+
+@public(spaces=("paddle",))
+@op(vjp=_inv_vjp, check=_check_square, infer=lambda x: x, requires=lambda x: [_INVERTIBLE])
 def inverse(xp, x):
-    """The inverse matrix; NaN where there is none."""
+    """The inverse matrix."""
     return _run(xp, xp.linalg.inv, x)
 
 
-inv = inverse
+inv = another_name("inv", inverse, spaces=("paddle.linalg",), method=False)
 
 
 def _solve_vjp(xp: Any, grad: Any, x: Any, out: Any) -> tuple[Any, Any]:
@@ -98,12 +128,16 @@ def _solve_body(xp: Any, x: Any, y: Any) -> Any:
     return _run(xp, xp.linalg.solve, x, xp.broadcast_to(y, (*batch, *y.shape[-2:])))
 
 
-@op(name="solve", vjp=_solve_vjp, promote="float_binary", check=_check_solve)
+@op(
+    name="solve", vjp=_solve_vjp, promote="float_binary", check=_check_solve,
+    requires=lambda x, y: [_SOLVABLE],
+)  # fmt: skip
 def _solve(xp, x, y):
     """The z with x @ z = y."""
     return _solve_body(xp, x, y)
 
 
+@public(also={"A": "x", "B": "y"}, out=True, method=True, takes="bfc")
 def solve(x: Tensor, y: Tensor, left: bool = True, name: str | None = None) -> Tensor:
     """The z with x @ z = y (z @ x = y if not `left`); y may be a vector."""
     from bireme.ops.manipulation import matrix_transpose, squeeze, unsqueeze
@@ -122,9 +156,32 @@ def _triangular_solve(xp, x, y, upper=True, transpose=False, unitriangular=False
     if unitriangular:
         eye = xp.eye(x.shape[-1], dtype=x.dtype)
         x = x * (1 - eye) + eye
-    return _solve_body(xp, xp.swapaxes(x, -1, -2) if transpose else x, y)
+    if transpose:
+        x, upper = xp.swapaxes(x, -1, -2), not upper
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x = xp.broadcast_to(x, (*batch, *x.shape[-2:]))
+    y = xp.broadcast_to(y, (*batch, *y.shape[-2:]))
+    if xp is np:
+        return _substituted(x, y, upper)
+    return jax_door.jax().lax.linalg.triangular_solve(x, y, left_side=True, lower=not upper)
 
 
+def _substituted(x: np.ndarray, y: np.ndarray, upper: bool) -> np.ndarray:
+    """The z with x @ z = y; a zero on the diagonal gives infinity or NaN, as in compiled code."""
+    diagonal = np.diagonal(x, axis1=-2, axis2=-1)[..., None]
+    if diagonal.all():
+        return np.linalg.solve(x, y)
+    z = np.zeros_like(y)
+    rows = range(x.shape[-1])
+    for i in reversed(rows) if upper else rows:
+        done = slice(i + 1, None) if upper else slice(i)
+        rest = y[..., i, :] - (x[..., i, None, done] @ z[..., done, :])[..., 0, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z[..., i, :] = rest / diagonal[..., i, :]
+    return z
+
+
+@public(takes="fc")
 def triangular_solve(
     x: Tensor, y: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False, name: str | None = None,
@@ -133,18 +190,23 @@ def triangular_solve(
     return _triangular_solve(x, y, upper, transpose, unitriangular)
 
 
-@op(check=_check_square, name="cholesky", infer=lambda x, upper: x)
+@op(
+    check=_check_square, name="cholesky", infer=lambda x, upper: x,
+    requires=lambda x, upper: [_POSITIVE],
+)  # fmt: skip
 def _cholesky(xp, x, upper=False):
     """The triangular root of a positive definite matrix."""
     lower = _run(xp, xp.linalg.cholesky, _transposed(xp, x) if upper else x)
     return _transposed(xp, lower) if upper else lower
 
 
+@public(spaces=("paddle", "paddle.linalg"))
 def cholesky(x: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
     """The triangular root of positive definite matrices: L @ L.T, or U.T @ U with `upper`."""
     return _cholesky(x, upper)
 
 
+@public(method=True)
 def cholesky_solve(x: Tensor, y: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
     """The z with A @ z = x, where y is the Cholesky root of A."""
     from bireme.ops.manipulation import matrix_transpose
@@ -154,6 +216,7 @@ def cholesky_solve(x: Tensor, y: Tensor, upper: bool = False, name: str | None =
     return _triangular_solve(lower, half, False, True, False)
 
 
+@public(method=True)
 def cholesky_inverse(x: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
     """The inverse of the matrix whose Cholesky root is x."""
     from bireme.ops.creation import eye
@@ -166,6 +229,7 @@ def _det_vjp(xp: Any, grad: Any, x: Any, out: Any) -> tuple[Any]:
     return ((grad * conj_of(xp, out))[..., None, None] * inverse,)
 
 
+@public
 @op(vjp=_det_vjp, check=_check_square, infer=lambda x: aval(x.shape[:-2], x.dtype))
 def det(xp, x):
     """The determinant."""
@@ -176,6 +240,7 @@ def _slogdet_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (grad[1][..., None, None] * _transposed(xp, _run(xp, xp.linalg.inv, x)),)
 
 
+@public(method=True)
 @op(name="slogdet", vjp=_slogdet_vjp, check=_check_square,
     infer=lambda x: aval((2, *x.shape[:-2]), x.dtype))  # fmt: skip
 def slogdet(xp, x):
@@ -194,6 +259,7 @@ def _svd(xp, x, full_matrices=False):
     return u, s, vh
 
 
+@public(out=True)
 def svd(
     x: Tensor, full_matrices: bool = False, name: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -201,6 +267,7 @@ def svd(
     return tuple(_svd(x, full_matrices))  # type: ignore[return-value]
 
 
+@public
 @op(check=_check_matrices)
 def svdvals(xp, x):
     """The singular values, largest first."""
@@ -220,6 +287,7 @@ def _qr_r(xp, x):
     return xp.linalg.qr(x, mode="r")
 
 
+@public(method=True)
 def qr(x: Tensor, mode: str = "reduced", name: str | None = None) -> Any:
     """(Q, R) with x = Q @ R; mode "complete" for a square Q, "r" for R alone."""
     if mode not in ("reduced", "complete", "r"):
@@ -248,12 +316,14 @@ def _eigh(xp, x, uplo="L"):
     return values, vectors
 
 
+@public
 def eigh(x: Tensor, UPLO: str = "L", name: str | None = None) -> tuple[Tensor, Tensor]:
     """(eigenvalues, eigenvectors) of symmetric matrices, of which one triangle is read."""
     _check_uplo(UPLO, "eigh")
     return tuple(_eigh(x, UPLO))  # type: ignore[return-value]
 
 
+@public(spaces=("paddle", "paddle.linalg"))
 def eigvalsh(x: Tensor, UPLO: str = "L", name: str | None = None) -> Tensor:
     """The eigenvalues of symmetric matrices, smallest first."""
     _check_uplo(UPLO, "eigvalsh")
@@ -277,21 +347,23 @@ def _eig_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
     return (_run(xp, xp.linalg.solve, turned, xp.matmul(inner, turned)),)
 
 
-@op(name="eig", check=_check_square, vjp=_eig_vjp,
+@op(name="eig", check=_check_square, vjp=_eig_vjp, requires=lambda x: [_FINITE],
     infer=lambda x: (aval(x.shape[:-1], _complex_of(x.dtype)),
                      aval(x.shape, _complex_of(x.dtype))))  # fmt: skip
 def _eig(xp, x):
     """(eigenvalues, eigenvectors) of any square matrices."""
-    values, vectors = xp.linalg.eig(x)
+    values, vectors = _run(xp, xp.linalg.eig, x)
     to = _complex_of(dt.as_dtype(x.dtype)).numpy
     return values.astype(to), vectors.astype(to)
 
 
+@public(method=True)
 def eig(x: Tensor, name: str | None = None) -> tuple[Tensor, Tensor]:
     """(eigenvalues, eigenvectors) of any square matrices, as complex numbers."""
     return tuple(_eig(x))  # type: ignore[return-value]
 
 
+@public(method=True)
 def eigvals(x: Tensor, name: str | None = None) -> Tensor:
     """The eigenvalues of any square matrices, as complex numbers."""
     return _eig(x)[0]
@@ -300,12 +372,15 @@ def eigvals(x: Tensor, name: str | None = None) -> Tensor:
 # --- built on the above -----------------------------------------------------------------------
 
 
-@op(name="pinv", inputs=("x", "rcond"), check=_check_matrices)
+@op(
+    name="pinv", inputs=("x", "rcond"), check=_check_matrices,
+    requires=lambda x, rcond, hermitian: [_FINITE],
+)  # fmt: skip
 def _pinv(xp, x, rcond=1e-15, hermitian=False):
     """The pseudo-inverse."""
     limit = xp.asarray(rcond)
     if hermitian:
-        values, vectors = xp.linalg.eigh(_hermitian(xp, x, "L"))
+        values, vectors = _run(xp, xp.linalg.eigh, _hermitian(xp, x, "L"))
         size = xp.abs(values)
         keep = size > limit * xp.max(size, axis=-1, keepdims=True, initial=0)
         turned = xp.where(keep, 1 / xp.where(keep, values, 1), 0).astype(x.dtype)
@@ -316,6 +391,7 @@ def _pinv(xp, x, rcond=1e-15, hermitian=False):
     return xp.matmul(_transposed(xp, vh) * turned[..., None, :], _transposed(xp, u))
 
 
+@public(method=True)
 def pinv(
     x: Tensor, rcond: float = 1e-15, hermitian: bool = False, name: str | None = None
 ) -> Tensor:
@@ -323,6 +399,7 @@ def pinv(
     return _pinv(x, rcond, hermitian)
 
 
+@public(method=True, takes="fc")
 def matrix_power(x: Tensor, n: int, name: str | None = None) -> Tensor:
     """The matrix multiplied n times by itself; a negative n takes the inverse first."""
     if not isinstance(n, int):
@@ -367,6 +444,7 @@ def _matrix_rank(xp, x, tol=None, rtol=None, hermitian=False):
     return xp.sum(size > limit[..., None], axis=-1).astype(np.int64)
 
 
+@public
 def matrix_rank(
     x: Tensor, tol: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None,
     name: str | None = None,
@@ -377,6 +455,7 @@ def matrix_rank(
     return _matrix_rank(x, atol if tol is None else tol, rtol, hermitian)
 
 
+@public(method=True)
 def lstsq(
     x: Tensor, y: Tensor, rcond: float | None = None, driver: str | None = None,
     name: str | None = None,
@@ -426,6 +505,7 @@ def _lu(xp, x, pivot=True):
     return packed, pivots.astype(np.int32) + 1
 
 
+@public(method=True)
 def lu(
     x: Tensor, pivot: bool = True, get_infos: bool = False, name: str | None = None
 ) -> tuple[Tensor, ...]:
@@ -441,7 +521,10 @@ def lu(
     return packed, pivots, constant(np.zeros(x.shape[:-2], np.int32))
 
 
-@op(name="lu_unpack", check=lambda x, y: _check_matrices(x))
+@op(
+    name="lu_unpack", check=lambda x, y: _check_matrices(x),
+    requires=lambda x, y: [InRange("y", 1, x.shape[-2])],
+)  # fmt: skip
 def _lu_unpack(xp, x, y):
     """(P, L, U) with P @ L @ U the factored matrix."""
     rows, columns = x.shape[-2:]
@@ -459,6 +542,7 @@ def _lu_unpack(xp, x, y):
     return permutation, lower, upper
 
 
+@public(method=True)
 def lu_unpack(
     x: Tensor, y: Tensor, unpack_ludata: bool = True, unpack_pivots: bool = True,
     name: str | None = None,
@@ -472,6 +556,7 @@ def lu_unpack(
     )
 
 
+@public
 def lu_solve(
     b: Tensor, lu: Tensor, pivots: Tensor, trans: str = "N", name: str | None = None
 ) -> Tensor:
@@ -507,6 +592,7 @@ def _square_repeatedly(xp: Any, matrix: Any, times: Any) -> Any:
     return jax_door.jax().lax.fori_loop(0, _MAX_SQUARINGS, square, matrix)
 
 
+@public
 def matrix_exp(x: Tensor, name: str | None = None) -> Tensor:
     """The exponential of square matrices; of a number its exponential."""
     return exp(x) if x.ndim == 0 else _matrix_exp(x)
@@ -532,6 +618,7 @@ def _check_householder(x: Any, tau: Any) -> None:
         raise ShapeMismatch("x must have at least as many rows as columns")
 
 
+@public(method=True)
 @op(check=_check_householder)
 def householder_product(xp, x, tau):
     """The first columns of the product of Householder reflections, as in LAPACK's orgqr."""
@@ -544,6 +631,3 @@ def householder_product(xp, x, tau):
         reflected = xp.matmul(v, xp.matmul(_transposed(xp, v), q))
         q = q - tau[..., i, None, None] * reflected
     return q
-
-
-__all__ = ["cholesky", "eigvalsh", "inverse"]

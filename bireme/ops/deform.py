@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,17 @@ def _deform_check(
     taps = weight.shape[2] * weight.shape[3]
     size = _out_size(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     for what, t, count in (("offset", offset, 2 * parts * taps), ("mask", mask, parts * taps)):
-        if t is not None and (t.shape[1] != count or tuple(t.shape[2:]) != size):
+        if t is not None and (t.shape[1] != count or _differ(t.shape[2:], size)):
             raise ShapeMismatch(
                 f"'{what}' must be [batch, {count}, {size[0]}, {size[1]}] for these sizes"
             )
+
+
+def _differ(have: Sequence[Any], want: Sequence[Any]) -> bool:
+    """Whether sizes are known to be unequal; open ones are looked at when they are known."""
+    return any(
+        type(h) is int and type(w) is int and h != w for h, w in zip(have, want, strict=True)
+    )
 
 
 def _corner(xp: Any, flat: Any, y: Any, x: Any, space: Any) -> Any:

@@ -328,7 +328,7 @@ def _yolo_loss(
     xp, x, gt_box, gt_label, gt_score=None, anchors=(), mask=(), classes=1, ignore=0.7, ratio=32,
     smooth=True, scale=1.0,
 ):  # fmt: skip
-    from bireme.core import jax_door
+    from bireme.host import jax_door
 
     fixed = jax_door.jax().lax.stop_gradient
     n, _, height, width = x.shape

@@ -19,6 +19,3 @@ def _type(dims: tuple[Any, ...], dtype: str) -> Any:
 def dimensions(xp, dims=(), dtype="int64"):
     """These sizes as a vector."""
     return xp.asarray(dims, dt.as_dtype(dtype).numpy)
-
-
-__all__: list[str] = []  # reached through paddle.shape

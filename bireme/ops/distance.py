@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import put
+from bireme.api.public import public
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
-from bireme.core.keywords import put
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, ints
@@ -65,6 +66,7 @@ def _p_norm(xp, x, p=2.0, axis=None, keepdim=False):
     return xp.sum(size**p, axis=axes, keepdims=keepdim) ** (1 / p)
 
 
+@public(spaces=("paddle.linalg",), also={"dim": "axis", "ord": "p"}, out=True)
 def vector_norm(
     x: Tensor, p: float = 2.0, axis: Any = None, keepdim: bool = False, name: str | None = None, *,
     dtype: Any = None,
@@ -73,6 +75,7 @@ def vector_norm(
     return _p_norm(x if dtype is None else cast(x, dtype), float(p), as_axis(axis), keepdim)
 
 
+@public(spaces=("paddle.linalg",))
 def matrix_norm(
     x: Tensor, p: Any = "fro", axis: Any = (-2, -1), keepdim: bool = False, name: str | None = None
 ) -> Tensor:
@@ -99,6 +102,9 @@ def _shrink(x: Tensor, first: int, second: int, keepdim: bool) -> Tensor:
     return x if keepdim else squeeze(x, [first, second])
 
 
+@public(
+    spaces=("paddle", "paddle.linalg"), also={"A": "x", "input": "x", "dim": "axis", "ord": "p"}
+)
 def norm(
     x: Tensor, p: Any = None, axis: Any = None, keepdim: bool = False, out: Tensor | None = None,
     dtype: Any = None, name: str | None = None,
@@ -125,6 +131,7 @@ def _norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
     return _p_norm(x, float(p), where, keepdim)
 
 
+@public(spaces=("paddle.linalg",), method=True)
 def cond(x: Tensor, p: Any = None, name: str | None = None) -> Tensor:
     """The condition number: the norm of x times the norm of its inverse."""
     if p in (None, 2, -2):
@@ -134,12 +141,14 @@ def cond(x: Tensor, p: Any = None, name: str | None = None) -> Tensor:
     return multiply(matrix_norm(x, p), matrix_norm(inverse(x), p))
 
 
+@public
 def dist(x: Tensor, y: Tensor, p: float = 2, name: str | None = None) -> Tensor:
     """The p-norm of x - y."""
 
     return _p_norm(minus(x, y), float(p), None, False)
 
 
+@public
 def cdist(
     x: Tensor, y: Tensor, p: float = 2.0,
     compute_mode: str = "use_mm_for_euclid_dist_if_necessary", name: str | None = None,
@@ -176,6 +185,7 @@ def _euclidean(xp, x, y):
     return xp.where(distance == 0, 0, xp.sqrt(safe)).astype(x.dtype)
 
 
+@public(method=False)
 def pdist(x: Tensor, p: float = 2.0, name: str | None = None) -> Tensor:
     """The distances of all pairs of rows."""
     if x.ndim != 2:
@@ -186,6 +196,7 @@ def pdist(x: Tensor, p: float = 2.0, name: str | None = None) -> Tensor:
     return _p_norm(minus(*rows), float(p), -1, False)
 
 
+@public(inplace=True, takes="fc")
 def renorm(x: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
     """x with each slice along `axis` scaled down to a p-norm of at most max_norm."""
     if p <= 0 or max_norm < 0:
@@ -208,6 +219,3 @@ def _renorm(xp, x, max_norm, p=2.0, axis=0):
 def _rows(xp, x, index):
     """The rows of x at `index`."""
     return xp.take(x, index, axis=0)
-
-
-__all__ = ["cdist", "dist", "norm", "pdist", "renorm"]

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
-from bireme.core.random import bits, next_key
+from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
 from bireme.ops.nn_support import channel_last, one_of
+from bireme.ops.random_bits import bits
+
+public = namespace("paddle.nn.functional")
 
 _WORD = 4294967296.0  # 2^32: a draw below p * 2^32 drops its element
 
@@ -85,6 +89,7 @@ def _probability(function: str, p: Any) -> float:
     return p
 
 
+@public(also={"input": "x"})
 def dropout(
     x: Tensor,
     p: float = 0.5,
@@ -110,9 +115,17 @@ def dropout(
         return x
     if axis is not None:
         axis = _axes(x, axis)
-    scale = (0.0 if p == 1.0 else 1.0 / (1.0 - p)) if upscale else (0.0 if p == 1.0 else 1.0)
+    if p == 1.0 and not upscale:
+        return _dropped_whole(x, inplace)
+    scale = (0.0 if p == 1.0 else 1.0 / (1.0 - p)) if upscale else 1.0
     seed, offset = next_key()
     made = _dropout(x, drop_threshold(p), scale, seed, offset, axis)
+    return assign(x, made, "dropout") if inplace else made
+
+
+def _dropped_whole(x: Tensor, inplace: bool) -> Tensor:
+    """Zeros in training and in testing: what 'downscale_in_infer' makes of p = 1."""
+    made = _dropout_scaled(x, 0.0)
     return assign(x, made, "dropout") if inplace else made
 
 
@@ -128,6 +141,7 @@ def _axes(x: Tensor, axis: int | Sequence[int]) -> tuple[int, ...]:
     return axes
 
 
+@public
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -135,6 +149,7 @@ def dropout1d(
     return dropout(input, p, (0, 1) if input.ndim == 3 else (0,), training, inplace)
 
 
+@public
 def dropout2d(
     x: Tensor,
     p: float = 0.5,
@@ -147,6 +162,7 @@ def dropout2d(
     return dropout(x, p, (0, 3) if last else (0, 1), training)
 
 
+@public
 def dropout3d(
     x: Tensor,
     p: float = 0.5,
@@ -195,6 +211,7 @@ def _keep_moments(function: str, x: Tensor, p: float, training: bool, per_channe
     return _alpha_dropout(x, drop_threshold(p), a, b, *next_key(), per_channel)
 
 
+@public
 def alpha_dropout(
     x: Tensor, p: float = 0.5, training: bool = True, name: str | None = None
 ) -> Tensor:
@@ -202,13 +219,9 @@ def alpha_dropout(
     return _keep_moments("alpha_dropout", x, p, training, False)
 
 
+@public
 def feature_alpha_dropout(
     x: Tensor, p: float = 0.5, training: bool = True, name: str | None = None
 ) -> Tensor:
     """As alpha_dropout, with whole channels (axes 0 and 1) dropped together."""
     return _keep_moments("feature_alpha_dropout", x, p, training, True)
-
-
-__all__ = [
-    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
-]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import int32
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -18,6 +19,8 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.indexing import scatter_into
 from bireme.ops.manipulation import unsqueeze
+
+public = namespace("paddle.nn.functional")
 
 
 @op(differentiable=False, infer=lambda routes, starts: aval(
@@ -107,6 +110,7 @@ def _starts(counts: Sequence[int], alignment: int) -> tuple[np.ndarray, int]:
     return ends[:-1].astype(np.int32), int(ends[-1])
 
 
+@public
 def moe_permute(
     hidden_states: Tensor,
     scale: Tensor | None,
@@ -161,6 +165,7 @@ def moe_permute(
     return (*made, _owners(row_map, rows)) if return_expert_indices else tuple(made)
 
 
+@public
 def moe_unpermute(
     hidden_states_unzipped: Tensor,
     zipped_expertwise_rowmap: Tensor,
@@ -191,6 +196,3 @@ def moe_unpermute(
         rows = rows * unsqueeze(probs, -1).astype(rows.dtype)
     out = _back_to_tokens(rows, zipped_expertwise_rowmap).astype(hidden_states_unzipped.dtype)
     return out, _per_choice(probs, zipped_expertwise_rowmap, expert_routemap_topk)
-
-
-__all__ = ["moe_permute", "moe_unpermute"]

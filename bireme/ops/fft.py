@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import put
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
-from bireme.core.keywords import put
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in
@@ -23,6 +24,8 @@ from bireme.ops.math import multiply
 from bireme.ops.math_unary import _real_dtype, cast
 from bireme.ops.padding import _pad_constant
 from bireme.ops.rearrange import _roll
+
+public = namespace("paddle.fft")
 
 # The scaling of a transform's adjoint, which runs the other way.
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -305,6 +308,7 @@ def _two(
 Sizes = Sequence[int] | None
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def fft(
     x: Tensor, n: int | None = None, axis: int = -1, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -316,6 +320,7 @@ def fft(
     return _one(_run_any, "fft", x, n, axis, norm, True)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def ifft(
     x: Tensor, n: int | None = None, axis: int = -1, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -323,6 +328,7 @@ def ifft(
     return _one(_run_any, "ifft", x, n, axis, norm, False)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def rfft(
     x: Tensor, n: int | None = None, axis: int = -1, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -330,6 +336,7 @@ def rfft(
     return _one(_run_r2c, "rfft", x, n, axis, norm, True)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True, takes="bfc")
 def irfft(
     x: Tensor, n: int | None = None, axis: int = -1, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -337,6 +344,7 @@ def irfft(
     return _one(_run_c2r, "irfft", x, n, axis, norm, False)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True, takes="bfc")
 def hfft(
     x: Tensor, n: int | None = None, axis: int = -1, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -344,6 +352,7 @@ def hfft(
     return _one(_run_c2r, "hfft", x, n, axis, norm, True)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def ihfft(
     x: Tensor, n: int | None = None, axis: int = -1, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -351,6 +360,7 @@ def ihfft(
     return _one(_run_r2c, "ihfft", x, n, axis, norm, False)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def fftn(
     x: Tensor, s: Sizes = None, axes: Sizes = None, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -358,6 +368,7 @@ def fftn(
     return _run_any("fftn", x, s, axes, norm, True)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def ifftn(
     x: Tensor, s: Sizes = None, axes: Sizes = None, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -365,6 +376,7 @@ def ifftn(
     return _run_any("ifftn", x, s, axes, norm, False)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def rfftn(
     x: Tensor, s: Sizes = None, axes: Sizes = None, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -372,6 +384,7 @@ def rfftn(
     return _run_r2c("rfftn", x, s, axes, norm, True)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True, takes="bfc")
 def irfftn(
     x: Tensor, s: Sizes = None, axes: Sizes = None, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -379,6 +392,7 @@ def irfftn(
     return _run_c2r("irfftn", x, s, axes, norm, False)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True, takes="bfc")
 def hfftn(
     x: Tensor, s: Sizes = None, axes: Sizes = None, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -386,6 +400,7 @@ def hfftn(
     return _run_c2r("hfftn", x, s, axes, norm, True)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def ihfftn(
     x: Tensor, s: Sizes = None, axes: Sizes = None, norm: str = "backward", name: str | None = None
 ) -> Tensor:
@@ -393,6 +408,7 @@ def ihfftn(
     return _run_r2c("ihfftn", x, s, axes, norm, False)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def fft2(
     x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
     name: str | None = None,
@@ -401,6 +417,7 @@ def fft2(
     return _two(_run_any, "fft2", x, s, axes, norm, True)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def ifft2(
     x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
     name: str | None = None,
@@ -409,6 +426,7 @@ def ifft2(
     return _two(_run_any, "ifft2", x, s, axes, norm, False)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def rfft2(
     x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
     name: str | None = None,
@@ -417,6 +435,7 @@ def rfft2(
     return _two(_run_r2c, "rfft2", x, s, axes, norm, True)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True, takes="bfc")
 def irfft2(
     x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
     name: str | None = None,
@@ -425,6 +444,7 @@ def irfft2(
     return _two(_run_c2r, "irfft2", x, s, axes, norm, False)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True, takes="bfc")
 def hfft2(
     x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
     name: str | None = None,
@@ -433,6 +453,7 @@ def hfft2(
     return _two(_run_c2r, "hfft2", x, s, axes, norm, True)
 
 
+@public(also={"input": "x", "dim": "axes"}, out=True)
 def ihfft2(
     x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
     name: str | None = None,
@@ -446,6 +467,7 @@ def _check_spacing(name: str, n: int, d: float) -> None:
         raise InvalidArgument(f"[{name}] n and d must not be zero. Received: n={n}, d={d}")
 
 
+@public
 def fftfreq(
     n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *,
     out: Tensor | None = None, device: Any = None, requires_grad: bool = False,
@@ -459,6 +481,7 @@ def fftfreq(
     return made if out is None else put(out, made, "fftfreq")
 
 
+@public
 def rfftfreq(
     n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *,
     out: Tensor | None = None, device: Any = None, requires_grad: bool = False,
@@ -483,16 +506,15 @@ def _shifted(name: str, x: Tensor, axes: Any, extra: int) -> Tensor:
     return _roll(x, tuple([(shape[a] + extra) // 2 for a in places]), places)
 
 
+@public(also={"input": "x", "dim": "axes"})
 def fftshift(x: Tensor, axes: int | Sequence[int] | None = None, name: str | None = None) -> Tensor:
     """`x` with frequency zero moved to the middle."""
     return _shifted("fftshift", x, axes, 0)
 
 
+@public(also={"input": "x", "dim": "axes"})
 def ifftshift(
     x: Tensor, axes: int | Sequence[int] | None = None, name: str | None = None
 ) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, 1)
-
-
-__all__: list[str] = []  # the names live in `paddle.fft`

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from bireme.api.keywords import put
+from bireme.api.public import public, second_signature
 from bireme.core import dtype as dt
 from bireme.core.errors import TypeMismatch
-from bireme.core.keywords import put
 from bireme.core.tensor import Tensor
-from bireme.ops.indexing import put_along_axis, take_along_axis
+from bireme.ops.indexing import gather, put_along_axis, scatter, take_along_axis
 from bireme.ops.softmax import _softmax
 
 
+@public
 def softmax(
     input: Tensor, dim: int | None = None, dtype: Any = None, *, out: Tensor | None = None
 ) -> Tensor:
@@ -26,12 +28,14 @@ def softmax(
     return made if out is None else put(out, made, "softmax")
 
 
+@second_signature(gather)
 def _gather(input: Tensor, dim: int, index: Tensor, out: Tensor | None = None) -> Tensor:
     """`gather(x, dim, index)`: the element of `input` that each entry of `index` names."""
     made = take_along_axis(input, index, dim, broadcast=False)
     return made if out is None else put(out, made, "gather")
 
 
+@second_signature(scatter)
 def _scatter(
     input: Tensor,
     dim: int,
@@ -50,9 +54,3 @@ def _scatter(
     values = value if src is None else src
     made = put_along_axis(input, index, values, dim, reduce or "assign", broadcast=False)
     return made if out is None else put(out, made, "scatter")
-
-
-# By the name of the function that has a second signature; see `core.keywords.accept`.
-FORMS = {"gather": _gather, "scatter": _scatter}
-
-__all__ = ["softmax"]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import second_name
+from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import (
@@ -15,9 +17,9 @@ from bireme.core.errors import (
     ShapeMismatch,
     TypeMismatch,
     not_a_tensor,
-    second_name,
 )
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes, op
+from bireme.core.requirements import InRange, positions
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, ints
 from bireme.ops.dimensions import dimensions
@@ -78,7 +80,10 @@ def _gather_vjp(xp: Any, grad: Any, index: Any, types: Any, axis: int) -> tuple[
     return scatter_into(xp, zeros, _along(axis, index), grad, "add"), None
 
 
-@op(name="gather", infer=_gather_infer, vjp=_gather_vjp, exact=True)
+@op(
+    name="gather", infer=_gather_infer, vjp=_gather_vjp, exact=True,
+    requires=lambda x, index, axis: [positions("index", x.shape[axis])],
+)  # fmt: skip
 def _gather(xp, x, index, axis=0):
     """Slices along a dimension, picked by number."""
     return _take(xp, x, _along(axis, index))
@@ -97,6 +102,7 @@ def _row_index(name: str, index: Any) -> Tensor:
     )
 
 
+@public(out_at=4)
 def gather(x: Tensor, index: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
     """The slices of `x` along `axis` (the first by default) that `index` names."""
     at = 0 if axis is None else axis_in(axis, x.ndim, "gather")
@@ -105,6 +111,7 @@ def gather(x: Tensor, index: Tensor, axis: Any = None, name: str | None = None) 
     return _gather(x, index, at)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def index_select(x: Tensor, index: Any, axis: Any = 0, name: str | None = None) -> Tensor:
     """The slices of `x` along `axis` that `index` names."""
     if index.__class__ is int:  # index_select(x, 1, index)
@@ -134,7 +141,10 @@ def _scatter_vjp(
     return into, None, _take(xp, grad, index) if needs[2] else None
 
 
-@op(name="scatter", check=_scatter_check, infer=lambda x, *_, **__: x, vjp=_scatter_vjp)
+@op(
+    name="scatter", check=_scatter_check, infer=lambda x, *_, **__: x, vjp=_scatter_vjp,
+    requires=lambda x, index, *_, **__: [positions("index", x.shape[0])],
+)  # fmt: skip
 def _scatter(xp, x, index, updates, overwrite=True):
     """A copy of x with slices replaced, or with the sum of the updates in their place."""
     if overwrite:
@@ -143,6 +153,7 @@ def _scatter(xp, x, index, updates, overwrite=True):
     return scatter_into(xp, cleared, index, updates, "add")
 
 
+@public(out_at=5, inplace=True)
 def scatter(
     x: Tensor, index: Tensor, updates: Tensor, overwrite: bool = True, name: str | None = None
 ) -> Tensor:
@@ -173,7 +184,8 @@ def _index_add_vjp(
 
 
 @op(
-    name="index_add", check=_index_add_check, infer=lambda x, *_, **__: x, vjp=_index_add_vjp
+    name="index_add", check=_index_add_check, infer=lambda x, *_, **__: x, vjp=_index_add_vjp,
+    requires=lambda x, *_, axis: [positions("index", x.shape[axis])],
 )  # fmt: skip
 def _index_add(xp, x, index, value, alpha, axis=0):
     """A copy of x with slices added."""
@@ -183,6 +195,12 @@ def _index_add(xp, x, index, value, alpha, axis=0):
     return scatter_into(xp, x, _along(axis, index), value, "add")
 
 
+@public(
+    also={"input": "x", "dim": "axis", "source": "value"},
+    out=True,
+    inplace=True,
+    inplace_also=True,
+)
 def index_add(
     x: Tensor, index: Any, axis: Any, value: Tensor, alpha: Any = 1, name: str | None = None
 ) -> Tensor:
@@ -200,12 +218,16 @@ def _index_fill_vjp(xp: Any, grad: Any, index: Any, axis: int) -> tuple[Any, Non
     return into, None, xp.sum(grad - into)
 
 
-@op(name="index_fill", infer=lambda x, *_, **__: x, vjp=_index_fill_vjp)
+@op(
+    name="index_fill", infer=lambda x, *_, **__: x, vjp=_index_fill_vjp,
+    requires=lambda x, *_, axis: [positions("index", x.shape[axis])],
+)  # fmt: skip
 def _index_fill(xp, x, index, value, axis=0):
     """A copy of x with slices set to one number."""
     return scatter_into(xp, x, _along(axis, index), xp.asarray(value).astype(x.dtype))
 
 
+@public(inplace=True)
 def index_fill(x: Tensor, index: Tensor, axis: int, value: Any, name: str | None = None) -> Tensor:
     """A copy of `x` whose slices along `axis` that `index` names are all `value`."""
     if value.__class__ in TENSOR_TYPES and value.ndim:
@@ -239,7 +261,13 @@ def _gather_nd_vjp(xp: Any, grad: Any, index: Any, types: Any) -> tuple[Any, Non
     return scatter_into(xp, zeros, _spots(xp, index), grad, "add"), None
 
 
-@op(infer=_gather_nd_infer, vjp=_gather_nd_vjp, exact=True)
+def _nd_positions(x: Aval, index: Aval, *rest: Any) -> list[InRange]:
+    depth = index.shape[-1]
+    return [positions("index", x.shape[i])._replace(part=i) for i in range(depth)]
+
+
+@public
+@op(infer=_gather_nd_infer, vjp=_gather_nd_vjp, exact=True, requires=_nd_positions)
 def gather_nd(xp, x, index):
     """The elements or slices of x at the positions in the last dimension of `index`."""
     if index.shape[-1] == 0:
@@ -253,8 +281,9 @@ def _scatter_nd_check(x: Aval, index: Aval, updates: Aval) -> None:
         raise ShapeMismatch(f"updates must have shape {list(want)}, not {list(updates.shape)}")
 
 
+@public
 @op(
-    check=_scatter_nd_check, infer=lambda x, *_: x,
+    check=_scatter_nd_check, infer=lambda x, *_: x, requires=_nd_positions,
     vjp=lambda xp, grad, index: (grad, None, _take(xp, grad, _spots(xp, index))),
 )  # fmt: skip
 def scatter_nd_add(xp, x, index, updates):
@@ -262,6 +291,7 @@ def scatter_nd_add(xp, x, index, updates):
     return scatter_into(xp, x, _spots(xp, index), updates, "add")
 
 
+@public
 def scatter_nd(index: Tensor, updates: Tensor, shape: Any, name: str | None = None) -> Tensor:
     """`updates` summed into a tensor of zeros at the positions in the last dimension of `index`."""
     zeros = constant(np.zeros(ints(shape), updates.dtype.numpy))
@@ -295,7 +325,10 @@ def _take_along_vjp(xp: Any, grad: Any, index: Any, types: Any, axis: int) -> tu
     return scatter_into(xp, zeros, _each(xp, index, axis), grad, "add"), None
 
 
-@op(name="take_along_axis", infer=_take_along_infer, vjp=_take_along_vjp, exact=True)
+@op(
+    name="take_along_axis", infer=_take_along_infer, vjp=_take_along_vjp, exact=True,
+    requires=lambda x, index, axis: [positions("index", x.shape[axis])],
+)  # fmt: skip
 def _take_along(xp, x, index, axis=0):
     """For each index, the element at that place along the axis."""
     return _take(xp, x, _each(xp, index, axis))
@@ -329,15 +362,17 @@ def _aligned_index(
     return at, index
 
 
+@public(also={"input": "arr", "dim": "axis"}, out=True)
 def take_along_axis(arr: Tensor, indices: Tensor, axis: int, broadcast: bool = True) -> Tensor:
     """For each entry of `indices`, the element of `arr` at that place along `axis`."""
     at, index = _aligned_index("take_along_axis", arr, indices, axis, broadcast)
     return _take_along(arr, index, at)
 
 
-take_along_dim = take_along_axis
+take_along_dim = another_name("take_along_dim", take_along_axis)
 
 
+@public
 def index_sample(x: Tensor, index: Tensor) -> Tensor:
     """From each row of `x`, the elements that the same row of `index` names."""
     if x.ndim != 2 or index.ndim != 2 or x.shape[0] != index.shape[0]:
@@ -402,7 +437,10 @@ def _put_along_vjp(
     return own, None, value_grad
 
 
-@op(name="put_along_axis", infer=lambda x, *_, **__: x, vjp=_put_along_vjp)
+@op(
+    name="put_along_axis", infer=lambda x, *_, **__: x, vjp=_put_along_vjp,
+    requires=lambda x, *_, axis, **__: [positions("index", x.shape[axis])],
+)  # fmt: skip
 def _put_along(xp, x, index, value, axis=0, reduce="assign", include_self=True):
     """A copy of x with values placed, or combined, at one index per element."""
     spots = _each(xp, index, axis)
@@ -424,6 +462,7 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
+@public(inplace="method")
 def put_along_axis(
     arr: Tensor, indices: Tensor, values: Any, axis: int, reduce: str = "assign",
     include_self: bool = True, broadcast: bool = True,
@@ -459,11 +498,13 @@ def put_along_axis(
     return _put_along(arr, index, values, at, _REDUCTIONS[reduce], include_self)
 
 
+@public(inplace=True, takes="ifc")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at the places along `dim` that `index` names."""
     return put_along_axis(input, index, src, dim, "add", True, False)
 
 
+@public(takes="ifc")
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -476,6 +517,7 @@ def scatter_reduce(
     return put_along_axis(input, index, src, dim, names[reduce], include_self, False)
 
 
+@public
 def take(x: Tensor, index: Tensor, mode: str = "raise", name: str | None = None) -> Tensor:
     """The elements of `x`, counted in order, that `index` names.
 
@@ -527,6 +569,9 @@ def _index_put_add_vjp(xp: Any, grad: Any, indices: Any, types: Any) -> tuple[An
 @op(
     name="index_put_add", inputs=("x", "value", "*indices"), infer=lambda x, *_: x,
     vjp=_index_put_add_vjp,
+    requires=lambda x, value, indices: [
+        positions("indices", x.shape[i], i) for i, t in enumerate(indices) if t.dtype.is_integer
+    ],
 )  # fmt: skip
 def _index_put_add(xp, x, value, indices):
     """A copy of x with values added at index tuples."""
@@ -536,6 +581,7 @@ def _index_put_add(xp, x, value, indices):
     return scatter_into(xp, x, spot, value, "add")
 
 
+@public(also={"input": "x"}, inplace=True)
 def index_put(
     x: Tensor, indices: Sequence[Tensor], value: Any = None, accumulate: bool = False,
     name: str | None = None, *, values: Any = None,
@@ -566,6 +612,7 @@ def _masked_fill_infer(x: Aval, mask: Aval, value: Any) -> Aval:
     return aval(broadcast_shapes(x.shape, mask.shape), x.dtype)
 
 
+@public(inplace=True)
 @op(infer=_masked_fill_infer, vjp=_masked_fill_vjp, exact=True)
 def masked_fill(xp, x, mask, value):
     """A copy of x that is `value` where the mask is true."""
@@ -595,6 +642,7 @@ def _masked_scatter(xp, x, mask, value):
     return xp.where(mask, xp.reshape(value, (-1,))[order], x)
 
 
+@public(inplace=True)
 def masked_scatter(x: Tensor, mask: Tensor, value: Tensor, name: str | None = None) -> Tensor:
     """A copy of `x` whose elements where `mask` is true are those of `value`, in order."""
     shape = x._value.aval.shape
@@ -616,6 +664,7 @@ def masked_scatter(x: Tensor, mask: Tensor, value: Tensor, name: str | None = No
 # --- what a tensor is -------------------------------------------------------------------------
 
 
+@public(method=False)
 def shape(input: Tensor) -> Tensor:
     """The shape, as a 1-d tensor."""
     t = input._value.aval
@@ -624,14 +673,7 @@ def shape(input: Tensor) -> Tensor:
     return constant(np.asarray(t.shape, np.int64))
 
 
+@public(method=False)
 def tolist(x: Tensor) -> Any:
     """The contents as nested lists of Python numbers."""
     return x.tolist()
-
-
-__all__ = [
-    "gather", "gather_nd", "index_add", "index_fill", "index_put", "index_sample", "index_select",
-    "masked_fill", "masked_scatter", "put_along_axis", "scatter", "scatter_add", "scatter_nd",
-    "scatter_nd_add", "scatter_reduce", "shape", "take", "take_along_axis", "take_along_dim",
-    "tolist",
-]  # fmt: skip

@@ -1,12 +1,12 @@
-"""In-place forms: `add_` from `add`, by one rule, and the few that need one of their own."""
+"""In-place forms with a definition of their own; `@public(inplace=True)` makes the others."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
 
+from bireme.api.public import method, public
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import TENSOR_TYPES, op
 from bireme.core.tensor import Tensor
@@ -14,45 +14,12 @@ from bireme.core.views import as_view, assign, check_inplace, replace
 from bireme.ops import manipulation as shapes
 from bireme.ops.axes import ints
 from bireme.ops.math_unary import assign_value, cast
-
-# Functions whose in-place form is a function of the `paddle` namespace and a Tensor method.
-FUNCTIONS = (
-    "abs", "acos", "acosh", "addmm", "asin", "asinh", "atan", "atanh", "baddbmm", "bitwise_and",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "copysign", "cos", "cosh", "digamma", "div", "divide", "equal", "erf",
-    "expm1", "floor_divide", "floor_mod", "frac", "gammainc", "gammaincc", "gammaln", "gcd",
-    "greater_equal", "greater_than", "hypot", "i0", "index_add", "index_fill", "index_put",
-    "lcm", "ldexp", "less", "less_equal", "less_than", "lgamma", "log", "log10", "log1p",
-    "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "masked_fill",
-    "masked_scatter", "mod", "multigammaln", "multiply", "nan_to_num", "neg", "not_equal",
-    "polygamma", "pow", "remainder", "renorm", "scatter", "scatter_add", "sin", "sinc", "sinh",
-    "square", "sub", "subtract", "tan", "tanh", "tril", "triu", "trunc",
-)  # fmt: skip
-
-# Those whose in-place form is a Tensor method only.
-METHODS = (
-    "add", "ceil", "clamp", "clip", "erfinv", "exp", "floor", "lerp", "mul", "put_along_axis",
-    "reciprocal", "round", "rsqrt", "scale", "sigmoid", "sqrt",
-)  # fmt: skip
-
-
-def make_inplace(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """The form of `function` that gives its result to its first argument."""
-    name = function.__name__ + "_"
-
-    def inplace(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return assign(x, function(x, *args, **kwargs), name)
-
-    inplace.__name__ = inplace.__qualname__ = name
-    inplace.__module__ = function.__module__
-    inplace.__doc__ = f"`{function.__name__}` in place: changes its first argument and returns it."
-    inplace.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return inplace
-
+from bireme.ops.search import where
 
 # --- forms that change the shape ----------------------------------------------------------------
 
 
+@public
 def reshape_(x: Tensor, shape: Any, *more: int, name: str | None = None) -> Tensor:
     """`reshape` in place."""
     check_inplace(x, "reshape_")
@@ -60,6 +27,7 @@ def reshape_(x: Tensor, shape: Any, *more: int, name: str | None = None) -> Tens
     return replace(x, shapes._reshape(x, shape), shapes.RESHAPE, (shape,))
 
 
+@public
 def flatten_(
     x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | None = None
 ) -> Tensor:
@@ -67,6 +35,7 @@ def flatten_(
     return reshape_(x, shapes.flattened(x._value.aval.shape, start_axis, stop_axis))
 
 
+@public
 def squeeze_(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
     """`squeeze` in place."""
     check_inplace(x, "squeeze_")
@@ -74,6 +43,7 @@ def squeeze_(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
     return replace(x, shapes._squeeze(x, axis), shapes.SQUEEZE, (axis,))
 
 
+@public
 def unsqueeze_(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     """`unsqueeze` in place."""
     check_inplace(x, "unsqueeze_")
@@ -81,6 +51,7 @@ def unsqueeze_(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     return replace(x, shapes._unsqueeze(x, axis), shapes.UNSQUEEZE, (axis,))
 
 
+@public
 def transpose_(x: Tensor, perm: Any, name: str | None = None) -> Tensor:
     """`transpose` in place."""
     check_inplace(x, "transpose_")
@@ -88,6 +59,7 @@ def transpose_(x: Tensor, perm: Any, name: str | None = None) -> Tensor:
     return replace(x, shapes._transpose(x, perm), shapes.TRANSPOSE, (perm,))
 
 
+@public
 def t_(input: Tensor, name: str | None = None) -> Tensor:
     """`t` in place."""
     if input.ndim > 2:
@@ -97,6 +69,7 @@ def t_(input: Tensor, name: str | None = None) -> Tensor:
     return transpose_(input, (1, 0)) if input.ndim == 2 else input
 
 
+@public
 def cumprod_(
     x: Tensor, dim: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -108,6 +81,7 @@ def cumprod_(
     return assign(x, cumprod(x, dim, dtype=dtype), "cumprod_")
 
 
+@public
 def cumsum_(
     x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -119,6 +93,7 @@ def cumsum_(
     return assign(x, cumsum(x, axis, dtype), "cumsum_")
 
 
+@public
 def cast_(x: Tensor, dtype: Any) -> Tensor:
     """`cast` in place."""
     check_inplace(x, "cast_")
@@ -134,6 +109,7 @@ def _fill(xp, x, value):
     return xp.broadcast_to(xp.asarray(value).astype(x.dtype), x.shape)
 
 
+@method
 def fill_(x: Tensor, value: Any) -> Tensor:
     """Set every element to `value`."""
     check_inplace(x, "fill_")
@@ -142,11 +118,13 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     return assign(x, _fill(x, value), "fill_")
 
 
+@method
 def zero_(x: Tensor) -> Tensor:
     """Set every element to 0."""
     return fill_(x, 0)
 
 
+@method
 def copy_(self: Tensor, other: Tensor, blocking: bool = True) -> Tensor:
     """Take over the contents of `other`, which must have the same shape."""
     if other.dtype is not self.dtype:
@@ -158,6 +136,7 @@ def copy_(self: Tensor, other: Tensor, blocking: bool = True) -> Tensor:
     return assign(self, shapes._expand(assign_value(other), self._value.aval.shape), "copy_")
 
 
+@method
 def set_(
     x: Tensor, source: Tensor | None = None, shape: Any = None, stride: Any = None,
     offset: int = 0, name: str | None = None,
@@ -187,6 +166,7 @@ def set_(
     return as_view(x, source, AS_STRIDED, (sizes, steps, offset // x.dtype.itemsize))
 
 
+@method
 def reconstruct_from_(self: Tensor, other: Tensor) -> None:
     """Become `other`: its type, its shape and its memory, so that each sees the other's writes."""
     from bireme.ops.rearrange import AS_STRIDED, as_strided
@@ -202,6 +182,7 @@ def reconstruct_from_(self: Tensor, other: Tensor) -> None:
     as_view(self, other, AS_STRIDED, (sizes, steps, 0))
 
 
+@method
 def resize_(x: Tensor, shape: Any, fill_zero: bool = False, name: str | None = None) -> Tensor:
     """Take another shape and keep the elements in their order: the last ones are cut off.
 
@@ -220,6 +201,7 @@ def resize_(x: Tensor, shape: Any, fill_zero: bool = False, name: str | None = N
     return replace(x, shapes._reshape(flat, want), None)
 
 
+@method
 def apply_(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
     """Replace the contents by `func(self)`."""
     if not self.stop_gradient:
@@ -229,38 +211,14 @@ def apply_(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
     return assign(self, func(self), "apply_")
 
 
+@method
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set whether this tensor needs a gradient."""
     self.stop_gradient = not requires_grad
     return self
 
 
-SPECIAL_FUNCTIONS = (
-    cast_, cumprod_, cumsum_, flatten_, reshape_, squeeze_, t_, transpose_, unsqueeze_,
-)  # fmt: skip
-SPECIAL_METHODS = (apply_, copy_, fill_, requires_grad_, resize_, set_, zero_)
-
-
-def where_(where: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of `where`, which changes its second argument."""
-
-    def where_(condition: Tensor, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
-        """`where` in place: changes and returns `x`."""
-        return assign(x, where(condition, x, y), "where_")
-
-    return where_
-
-
-def functions(public: dict[str, Any]) -> dict[str, Any]:
-    """In-place forms that belong to the `paddle` namespace."""
-    made = {n + "_": make_inplace(public[n]) for n in FUNCTIONS if n in public}
-    made |= {f.__name__: f for f in SPECIAL_FUNCTIONS}
-    if "where" in public:
-        made["where_"] = where_(public["where"])
-    return made
-
-
-def methods(public: dict[str, Any]) -> dict[str, Any]:
-    """In-place forms that are Tensor methods only."""
-    made = {n + "_": make_inplace(public[n]) for n in METHODS if n in public}
-    return made | {f.__name__: f for f in SPECIAL_METHODS}
+@public
+def where_(condition: Tensor, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
+    """`where` in place: changes and returns `x`."""
+    return assign(x, where(condition, x, y), "where_")

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from bireme.api.public import another_name, method, public
 from bireme.core.aval import Aval, aval
+from bireme.core.dims import likeliest, may_be_equal
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -30,16 +32,20 @@ def _concat_infer(x: list[Aval], axis: int) -> Aval:
         raise ShapeMismatch("0-d tensors have no axis to be joined along; use stack()")
     at = axis_in(axis, first.ndim, "concat")
     total: Any = 0
+    shape = first.shape
     for t in x:
         if t.ndim != first.ndim or any(
-            a != b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if i != at
+            not may_be_equal(a, b)
+            for i, (a, b) in enumerate(zip(t.shape, shape, strict=True))
+            if i != at
         ):
             raise ShapeMismatch(
                 f"the tensors must have equal shapes except along axis {at}, but there are "
                 f"{list(first.shape)} and {list(t.shape)}"
             )
         total = total + t.shape[at]
-    return aval((*first.shape[:at], total, *first.shape[at + 1 :]), first.dtype)
+        shape = tuple(map(likeliest, shape, t.shape))
+    return aval((*shape[:at], total, *shape[at + 1 :]), first.dtype)
 
 
 def _part(xp: Any, x: Any, axis: int, start: Any, stop: Any) -> Any:
@@ -62,6 +68,7 @@ def _concat(xp, x, axis=0):
     return xp.concatenate(x, axis=axis)
 
 
+@public(also={"tensors": "x", "dim": "axis"}, out=True, method=True)
 def concat(x: Sequence[Tensor], axis: Any = 0, name: str | None = None) -> Tensor:
     """The tensors of the list `x` joined along dimension `axis`."""
     if x.__class__ is not list and x.__class__ is not tuple:
@@ -69,7 +76,8 @@ def concat(x: Sequence[Tensor], axis: Any = 0, name: str | None = None) -> Tenso
     return _concat(x, axis if axis.__class__ is int else number(axis))
 
 
-cat = concatenate = concat
+cat = another_name("cat", concat, method=False)
+concatenate = another_name("concatenate", concat, method=False)
 
 
 def _stack_infer(x: list[Aval], axis: int) -> Aval:
@@ -96,6 +104,7 @@ def _stack(xp, x, axis=0):
     return xp.stack(x, axis=axis)
 
 
+@public(also={"tensors": "x", "dim": "axis"}, out=True, method=True)
 def stack(x: Sequence[Tensor], axis: Any = 0, name: str | None = None) -> Tensor:
     """The tensors of the list `x`, all of one shape, along a new dimension `axis`."""
     if x.__class__ is not list and x.__class__ is not tuple:
@@ -133,6 +142,7 @@ def _split(xp, x, sections=(), axis=0):
     return parts
 
 
+@public
 def split(x: Tensor, num_or_sections: Any, axis: Any = 0, name: str | None = None) -> list[Tensor]:
     """`x` in parts along `axis`: that many equal ones, or parts of the given sizes (one -1)."""
     shape = x._value.aval.shape
@@ -167,6 +177,7 @@ def _sections(sections: tuple[Any, ...], size: Any, axis: int) -> tuple[Any, ...
     return sections
 
 
+@method
 def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     """Parts of the given sizes along `dim`."""
     if not isinstance(split_sizes, list | tuple):
@@ -177,11 +188,13 @@ def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> 
     return split(self, tuple(split_sizes), dim)
 
 
+@public(also={"input": "x", "dim": "axis"})
 def chunk(x: Tensor, chunks: int, axis: Any = 0, name: str | None = None) -> list[Tensor]:
     """`x` in `chunks` equal parts along `axis`."""
     return split(x, number(chunks, "chunks"), axis)
 
 
+@public
 def unstack(x: Tensor, axis: int = 0, num: int | None = None) -> list[Tensor]:
     """The slices of `x` along `axis`, each without that dimension."""
     shape = x._value.aval.shape
@@ -208,6 +221,15 @@ def unstack_at(xp, x, axis=0):
     return [x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis])]
 
 
+@public(
+    also={
+        "input": "x",
+        "dim": "axis",
+        "indices": "num_or_indices",
+        "indices_or_sections": "num_or_indices",
+        "sections": "num_or_indices",
+    }
+)
 def tensor_split(
     x: Tensor, num_or_indices: Any, axis: Any = 0, name: str | None = None
 ) -> list[Tensor]:
@@ -232,18 +254,21 @@ def tensor_split(
     return [slice_along(x, at, a, max(a, b)) for a, b in pairwise(bounds)]
 
 
+@public
 def hsplit(x: Tensor, num_or_indices: Any, name: str | None = None) -> list[Tensor]:
     """Parts side by side: along dimension 1, or 0 for a 1-d tensor."""
     _need_rank("hsplit", x, 1)
     return tensor_split(x, num_or_indices, 0 if x.ndim == 1 else 1)
 
 
+@public
 def vsplit(x: Tensor, num_or_indices: Any, name: str | None = None) -> list[Tensor]:
     """Parts one below the other: along dimension 0."""
     _need_rank("vsplit", x, 2)
     return tensor_split(x, num_or_indices, 0)
 
 
+@public
 def dsplit(x: Tensor, num_or_indices: Any, name: str | None = None) -> list[Tensor]:
     """Parts along dimension 2."""
     _need_rank("dsplit", x, 3)
@@ -264,25 +289,29 @@ def _as_list(x: Any) -> list[Any]:
     return x if isinstance(x, list) else [x]
 
 
+@public
 def hstack(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """Tensors side by side: along dimension 1, or 0 if they have one dimension."""
     parts = _as_list(atleast_1d(*x))
     return concat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
+@public
 def vstack(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """Tensors one below the other, along dimension 0; 1-d tensors count as rows."""
     return concat(_as_list(atleast_2d(*x)), 0)
 
 
-row_stack = vstack
+row_stack = another_name("row_stack", vstack)
 
 
+@public
 def dstack(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """Tensors behind each other, along dimension 2."""
     return concat(_as_list(atleast_3d(*x)), 2)
 
 
+@public
 def column_stack(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """Tensors side by side; 0-d and 1-d tensors count as columns."""
     return hstack([reshape(t, (-1, 1)) if t.ndim < 2 else t for t in x])
@@ -319,15 +348,9 @@ def _block_diag(xp, inputs):
     return xp.concatenate(rows, axis=0)
 
 
+@public(method=True)
 def block_diag(inputs: Sequence[Tensor], name: str | None = None) -> Tensor:
     """A matrix with the given matrices along its diagonal and zeros elsewhere."""
     if not isinstance(inputs, list | tuple):
         raise _not_a_list("block_diag", inputs)
     return _block_diag(inputs)
-
-
-__all__ = [
-    "block_diag", "cat", "chunk", "column_stack", "concat", "concatenate", "dsplit", "dstack",
-    "hsplit", "hstack", "row_stack", "split", "stack", "tensor_split", "unstack", "vsplit",
-    "vstack",
-]  # fmt: skip

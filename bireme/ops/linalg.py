@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -114,6 +115,7 @@ def _vector_by_y(
     return xp.matmul(_turned(xp, x, not transpose_x), grad[..., None])[..., 0]
 
 
+@public(spaces=("paddle", "paddle.linalg"), also={"input": "x", "other": "y"}, out=True)
 @op(
     vjp=_matmul_vjp,
     promote="binary",
@@ -121,17 +123,20 @@ def _vector_by_y(
     infer=_matmul_type,
     amp="white",
     used_by={"x": ("y",), "y": ("x",)},
+    takes="ifc",
 )
 def matmul(xp, x, y, transpose_x=False, transpose_y=False):
     """The matrix product; leading dimensions are a batch and broadcast."""
     return _product(xp, _turned(xp, x, transpose_x), _turned(xp, y, transpose_y))
 
 
+@public(takes="ifc")
 def mm(input: Tensor, mat2: Tensor, name: str | None = None) -> Tensor:
     """The matrix product."""
     return matmul(input, mat2)
 
 
+@public(also={"input": "x", "mat2": "y"}, out=True, takes="fc")
 def bmm(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """One matrix product per batch entry: [b, m, k] times [b, k, n]."""
     a, b = x._value.aval.shape, y._value.aval.shape
@@ -143,6 +148,7 @@ def bmm(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     return matmul(x, y)
 
 
+@public(takes="fc")
 def mv(x: Tensor, vec: Tensor, name: str | None = None) -> Tensor:
     """A matrix times a vector."""
     if x.ndim != 2 or vec.ndim != 1:
@@ -162,15 +168,18 @@ def _check_dot(x: Any, y: Any) -> None:
         raise ShapeMismatch("takes two vectors, or two matrices of rows, of the same shape")
 
 
+@public(also={"input": "x", "tensor": "y"}, out=True)
 @op(
     vjp=_dot_vjp, promote="binary", check=_check_dot, amp="white",
     infer=lambda x, y: aval(x.shape[:-1], x.dtype),
+    takes="ifc",
 )  # fmt: skip
 def dot(xp, x, y):
     """The inner product of two vectors, or of matching rows."""
     return xp.sum(x * y, axis=-1, dtype=x.dtype)
 
 
+@public(inplace=True, takes="fc")
 def addmm(
     input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
     name: str | None = None,
@@ -181,6 +190,7 @@ def addmm(
     return _scaled_sum("addmm", input, matmul(x, y), beta, alpha)
 
 
+@public(inplace=True, takes="fc")
 def baddbmm(
     input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
     name: str | None = None,
@@ -200,6 +210,7 @@ def _scaled_sum(name: str, input: Tensor, product: Tensor, beta: float, alpha: f
     return plus(input if beta == 1 else multiply(input, beta), out)
 
 
+@public(spaces=("paddle.linalg",), method=True, takes="fc")
 def multi_dot(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """The product of several matrices in the order that needs the fewest operations."""
     tensors = list(x)
@@ -281,6 +292,7 @@ def _einsum_general(xp, operands, equation=""):
     return _einsum_body(xp, operands, equation)
 
 
+@public
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Einstein's summation, for example einsum('bij,bjk->bik', x, y)."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -306,6 +318,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return _einsum(operands, f"{inputs}->{output}")
 
 
+@public(takes="ifc")
 def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> Tensor:
     """Contract `axes` of x with those of y: a count, one list for both, or a list for each."""
     if isinstance(axes, Tensor):
@@ -342,6 +355,7 @@ def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> T
     return _einsum((x, y), f"{''.join(of_x)},{''.join(of_y)}->{''.join(left + right)}")
 
 
+@public(takes="ifc")
 def inner(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """Sums of products over the last dimensions of both; one element alone multiplies."""
     if 1 in (x.size, y.size):
@@ -360,15 +374,17 @@ def _outer_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     )
 
 
+@public(also={"input": "x", "vec2": "y"}, out=True)
 @op(vjp=_outer_vjp, promote="binary", infer=lambda x, y: aval((x.size, y.size), x.dtype))
 def outer(xp, x, y):
     """Every element of x times every element of y."""
     return x.reshape((-1, 1)) * y.reshape((1, -1))
 
 
-ger = outer
+ger = another_name("ger", outer, method=False)
 
 
+@public
 @op(promote="binary")
 def kron(xp, x, y):
     """The Kronecker product."""
@@ -388,6 +404,7 @@ def _cross_elementwise(xp, x, y, axis=-1):
     return xp.cross(x, y, axis=axis)
 
 
+@public(spaces=("paddle", "paddle.linalg"), also={"dim": "axis"})
 def cross(x: Tensor, y: Tensor, axis: int = 9, name: str | None = None) -> Tensor:
     """The cross product along `axis`, by default the first dimension of size 3."""
     if axis == 9:
@@ -403,6 +420,7 @@ def cross(x: Tensor, y: Tensor, axis: int = 9, name: str | None = None) -> Tenso
     return _cross_elementwise(x, y, axis)
 
 
+@public(spaces=("paddle", "paddle.linalg"), method=False, takes="ifc")
 def vecdot(x: Tensor, y: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
     """Inner products along `axis`; x is conjugated."""
     from bireme.ops.math_unary import conj
@@ -442,6 +460,7 @@ def diagonal(xp, x, offset=0, axis1=0, axis2=1):
     return xp.diagonal(x, offset, axis1, axis2)
 
 
+@public(also={"input": "x"})
 def trace(
     x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None
 ) -> Tensor:
@@ -450,9 +469,3 @@ def trace(
 
     total = _sum(diagonal(x, offset, axis1, axis2), -1, False)
     return cast(total, x.dtype) if x.dtype is dt.int32 else total
-
-
-__all__ = [
-    "addmm", "baddbmm", "bmm", "cross", "dot", "einsum", "ger", "inner", "kron", "matmul", "mm",
-    "mv", "outer", "tensordot", "trace", "vecdot",
-]  # fmt: skip

@@ -2,39 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import second_name
+from bireme.api.public import another_name, in_place, public
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import TypeMismatch, not_a_tensor, second_name
+from bireme.core.errors import TypeMismatch, not_a_tensor
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
+from bireme.host import jax_door
 
 # --- comparison -------------------------------------------------------------------------------
 
 
-def _comparison(name: str, doc: str, function: str) -> Any:
-    def lowering(xp: Any, x: Any, y: Any) -> Any:
-        return getattr(xp, function)(x, y)
-
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(lowering, name=name, promote="compare", infer="bool", differentiable=False)
+_comparison = op(promote="compare", infer="bool", differentiable=False)
 
 
-equal = _comparison("equal", "Where x == y.", "equal")
-not_equal = _comparison("not_equal", "Where x != y.", "not_equal")
-less_than = _comparison("less_than", "Where x < y.", "less")
-less_equal = _comparison("less_equal", "Where x <= y.", "less_equal")
-greater_than = _comparison("greater_than", "Where x > y.", "greater")
-greater_equal = _comparison("greater_equal", "Where x >= y.", "greater_equal")
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def equal(xp, x, y):
+    """Where x == y."""
+    return xp.equal(x, y)
 
-eq, ne, lt, le, gt, ge = equal, not_equal, less_than, less_equal, greater_than, greater_equal
-less, greater = less_than, greater_than
+
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def not_equal(xp, x, y):
+    """Where x != y."""
+    return xp.not_equal(x, y)
+
+
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def less_than(xp, x, y):
+    """Where x < y."""
+    return xp.less(x, y)
+
+
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def less_equal(xp, x, y):
+    """Where x <= y."""
+    return xp.less_equal(x, y)
+
+
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def greater_than(xp, x, y):
+    """Where x > y."""
+    return xp.greater(x, y)
+
+
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def greater_equal(xp, x, y):
+    """Where x >= y."""
+    return xp.greater_equal(x, y)
+
+
+eq = another_name("eq", equal, inplace=False)
+ne = another_name("ne", not_equal, inplace=False)
+lt = another_name("lt", less_than, inplace=False)
+le = another_name("le", less_equal, inplace=False)
+gt = another_name("gt", greater_than, inplace=False)
+ge = another_name("ge", greater_equal, inplace=False)
+less = another_name("less", less_than)
+greater = another_name("greater", greater_than, inplace=False)
 
 
 @op(name="isclose", inputs=("x", "y", "rtol", "atol"), promote="compare", differentiable=False,
@@ -45,6 +81,7 @@ def _isclose(xp, x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
     return near | (xp.isnan(x) & xp.isnan(y)) if equal_nan else near
 
 
+@public(also={"input": "x"}, takes="fc")
 def isclose(
     x: Tensor, y: Any = None, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False,
     name: str | None = None, *, other: Any = None,
@@ -57,6 +94,7 @@ def isclose(
     return _isclose(x, y, float(rtol), float(atol), equal_nan)
 
 
+@public
 def allclose(
     x: Tensor, y: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False,
     name: str | None = None,
@@ -67,6 +105,7 @@ def allclose(
     return _all(isclose(x, y, rtol, atol, equal_nan), None, False)
 
 
+@public
 def equal_all(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """Whether x and y have the same shape and the same elements."""
     from bireme.ops.reduction import _all
@@ -79,20 +118,28 @@ def equal_all(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
 # --- logic ------------------------------------------------------------------------------------
 
 
-def _truth(name: str, doc: str, function: str) -> Any:
-    def lowering(xp: Any, x: Any, y: Any) -> Any:
-        return getattr(xp, function)(x.astype(bool), y.astype(bool))
-
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(lowering, name=name, promote="compare", infer="bool", differentiable=False)
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def logical_and(xp, x, y):
+    """Where both are true."""
+    return xp.logical_and(x.astype(bool), y.astype(bool))
 
 
-logical_and = _truth("logical_and", "Where both are true.", "logical_and")
-logical_or = _truth("logical_or", "Where either is true.", "logical_or")
-logical_xor = _truth("logical_xor", "Where just one is true.", "logical_xor")
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def logical_or(xp, x, y):
+    """Where either is true."""
+    return xp.logical_or(x.astype(bool), y.astype(bool))
 
 
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@_comparison
+def logical_xor(xp, x, y):
+    """Where just one is true."""
+    return xp.logical_xor(x.astype(bool), y.astype(bool))
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
 @op(infer="bool", differentiable=False)
 def logical_not(xp, x):
     """Where x is false."""
@@ -108,30 +155,38 @@ def _check_bits(x: Any, *others: Any, **_: Any) -> None:
             raise TypeMismatch("takes integers or bool; cast with .astype('int64')")
 
 
-def _bitwise(name: str, doc: str, body: Callable[..., Any]) -> Any:
-    def lowering(xp: Any, x: Any, y: Any) -> Any:
-        return body(x, y)
-
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(
-        lowering, name=name, promote="binary", infer="elementwise", check=_check_bits,
-        differentiable=False,
-    )  # fmt: skip
+_bitwise = op(promote="binary", infer="elementwise", check=_check_bits, differentiable=False)
 
 
-bitwise_and = _bitwise("bitwise_and", "x & y, bit by bit.", lambda x, y: x & y)
-bitwise_or = _bitwise("bitwise_or", "x | y, bit by bit.", lambda x, y: x | y)
-bitwise_xor = _bitwise("bitwise_xor", "x ^ y, bit by bit.", lambda x, y: x ^ y)
+@public(out_at=2, inplace=True)
+@_bitwise
+def bitwise_and(xp, x, y):
+    """x & y, bit by bit."""
+    return x & y
 
 
+@public(also={"input": "x", "other": "y"}, out_at=2, inplace=True, inplace_also=True)
+@_bitwise
+def bitwise_or(xp, x, y):
+    """x | y, bit by bit."""
+    return x | y
+
+
+@public(out_at=2, inplace=True)
+@_bitwise
+def bitwise_xor(xp, x, y):
+    """x ^ y, bit by bit."""
+    return x ^ y
+
+
+@public(out_at=1, inplace=True)
 @op(infer="elementwise", check=_check_bits, differentiable=False)
 def bitwise_not(xp, x):
     """Every bit of x flipped."""
     return ~x
 
 
-bitwise_invert = bitwise_not
+bitwise_invert = another_name("bitwise_invert", bitwise_not)
 
 
 def _shift(xp: Any, x: Any, y: Any, left: bool, is_arithmetic: bool) -> Any:
@@ -148,6 +203,7 @@ def _shift(xp: Any, x: Any, y: Any, left: bool, is_arithmetic: bool) -> Any:
     return xp.where(over, xp.zeros_like(x), moved)
 
 
+@public(out_at=3)
 @op(name="bitwise_left_shift", promote="binary", infer="elementwise", check=_check_bits,
     differentiable=False)  # fmt: skip
 def bitwise_left_shift(xp, x, y, is_arithmetic=True):
@@ -155,6 +211,7 @@ def bitwise_left_shift(xp, x, y, is_arithmetic=True):
     return _shift(xp, x, y, True, is_arithmetic)
 
 
+@public(out_at=3)
 @op(name="bitwise_right_shift", promote="binary", infer="elementwise", check=_check_bits,
     differentiable=False)  # fmt: skip
 def bitwise_right_shift(xp, x, y, is_arithmetic=True):
@@ -162,14 +219,21 @@ def bitwise_right_shift(xp, x, y, is_arithmetic=True):
     return _shift(xp, x, y, False, is_arithmetic)
 
 
+# These take `out` too, unlike other in-place forms.
+bitwise_left_shift_ = public(out_at=3)(in_place(bitwise_left_shift))
+bitwise_right_shift_ = public(out_at=3)(in_place(bitwise_right_shift))
+
+
 # --- questions about a tensor -----------------------------------------------------------------
 
 
+@public(also={"obj": "x"}, method=True)
 def is_tensor(x: Any) -> bool:
     """Whether x is a Tensor."""
     return isinstance(x, Tensor)
 
 
+@public
 def is_empty(x: Tensor, name: str | None = None) -> Tensor:
     """Whether x has no elements."""
     return constant(np.array(0 in x._value.aval.shape))
@@ -180,24 +244,28 @@ def _need_tensor(x: Any, name: str) -> None:
         raise TypeMismatch(f"[{name}] takes a Tensor. Received: {type(x).__name__}")
 
 
+@public(also={"input": "x"})
 def is_complex(x: Tensor) -> bool:
     """Whether the elements are complex numbers."""
     _need_tensor(x, "is_complex")
     return x.dtype.is_complex
 
 
+@public(also={"input": "x"})
 def is_floating_point(x: Tensor) -> bool:
     """Whether the elements are floating numbers."""
     _need_tensor(x, "is_floating_point")
     return x.dtype.is_floating
 
 
+@public
 def is_integer(x: Tensor) -> bool:
     """Whether the elements are integers."""
     _need_tensor(x, "is_integer")
     return x.dtype.is_integer
 
 
+@public
 def rank(input: Tensor) -> Tensor:
     """The number of dimensions, as a 0-d int32 tensor."""
     _need_tensor(input, "rank")
@@ -216,6 +284,7 @@ def _isin(xp, x, test_x, invert=False):
     return jax_door.jnp().isin(x, test_x, invert=invert)
 
 
+@public(also={"elements": "x", "test_elements": "test_x"})
 def isin(
     x: Tensor, test_x: Tensor, assume_unique: bool = False, invert: bool = False,
     name: str | None = None,
@@ -225,12 +294,3 @@ def isin(
     `assume_unique` only promises something that could save time; the answer is the same.
     """
     return _isin(x, test_x, invert)
-
-
-__all__ = [
-    "allclose", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "eq", "equal", "equal_all", "ge", "greater",
-    "greater_equal", "greater_than", "gt", "is_complex", "is_empty", "is_floating_point",
-    "is_integer", "is_tensor", "isclose", "isin", "le", "less", "less_equal", "less_than",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne", "not_equal", "rank",
-]  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import broadcast_shapes, op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.ops.activation import sigmoid_of, softplus_of
 from bireme.ops.math_unary import conj_of, direction, real_of
@@ -19,6 +21,8 @@ from bireme.ops.nn_support import (
     spread_loss_grad,
 )
 from bireme.ops.reduction import sum_dtype
+
+public = namespace("paddle.nn.functional")
 
 
 def _infer_pair(
@@ -69,6 +73,7 @@ def _mse_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, diff * diff, reduction)
 
 
+@public
 def mse_loss(
     input: Tensor, label: Tensor, reduction: str = "mean", name: str | None = None
 ) -> Tensor:
@@ -77,6 +82,7 @@ def mse_loss(
     return _mse_loss(input, label, reduction)
 
 
+@public
 def square_error_cost(input: Tensor, label: Tensor) -> Tensor:
     """(input - label)^2, not reduced."""
     return _mse_loss(input, label, "none")
@@ -98,6 +104,7 @@ def _l1_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, xp.abs(input - label), reduction)
 
 
+@public(takes="bfc")
 def l1_loss(
     input: Tensor, label: Tensor, reduction: str = "mean", name: str | None = None
 ) -> Tensor:
@@ -131,6 +138,7 @@ def _smooth_l1_loss(xp, input, label, delta, reduction="mean", is_huber=True):
     return reduce_loss(xp, loss if is_huber else loss / delta, reduction)
 
 
+@public(takes="fc")
 def smooth_l1_loss(
     input: Tensor,
     label: Tensor,
@@ -175,6 +183,7 @@ def _bce_vjp(
     vjp=_bce_vjp,
     infer=_bce_infer,
     check=_same_shapes,
+    requires=lambda *_, **__: [InRange("input", 0, 1, nan=True)],
     amp="black",
 )
 def _binary_cross_entropy(xp, input, label, weight, reduction="mean"):
@@ -182,6 +191,7 @@ def _binary_cross_entropy(xp, input, label, weight, reduction="mean"):
     return reduce_loss(xp, loss if weight is None else loss * weight, reduction)
 
 
+@public
 def binary_cross_entropy(
     input: Tensor,
     label: Tensor,
@@ -244,6 +254,7 @@ def _bce_with_logits(xp, logit, label, weight, pos_weight, reduction="mean"):
     return reduce_loss(xp, loss if weight is None else loss * weight, reduction)
 
 
+@public
 def binary_cross_entropy_with_logits(
     logit: Tensor,
     label: Tensor,
@@ -289,6 +300,7 @@ def _kl_div(xp, input, label, reduction="mean", log_target=False):
     return reduce_loss(xp, loss, reduction)
 
 
+@public
 def kl_div(
     input: Tensor,
     label: Tensor,
@@ -311,6 +323,7 @@ def _log_loss(xp, input, label, epsilon):
     return -label * xp.log(input + epsilon) - (1 - label) * xp.log(1 - input + epsilon)
 
 
+@public
 def log_loss(
     input: Tensor, label: Tensor, epsilon: float = 1e-4, name: str | None = None
 ) -> Tensor:
@@ -328,6 +341,7 @@ def _sigmoid_focal_loss(xp, logit, label, normalizer, alpha, gamma, reduction="s
     return reduce_loss(xp, loss if normalizer is None else loss / normalizer, reduction)
 
 
+@public(takes="bfc")
 def sigmoid_focal_loss(
     logit: Tensor,
     label: Tensor,
@@ -364,6 +378,7 @@ def _poisson_nll_loss(xp, input, label, epsilon, log_input=True, full=False, red
     return reduce_loss(xp, loss, reduction)
 
 
+@public
 def poisson_nll_loss(
     input: Tensor,
     label: Tensor,
@@ -408,6 +423,7 @@ def _gaussian_nll_loss(xp, input, label, variance, epsilon, full=False, reductio
     return reduce_loss(xp, loss, reduction)
 
 
+@public(takes="bfc")
 def gaussian_nll_loss(
     input: Tensor,
     label: Tensor,
@@ -426,10 +442,3 @@ def gaussian_nll_loss(
             f"have 1 there. Received: input {need}, variance {have}"
         )
     return _gaussian_nll_loss(input, label, variance.detach(), float(epsilon), full, reduction)
-
-
-__all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "kl_div",
-    "l1_loss", "log_loss", "mse_loss", "poisson_nll_loss", "sigmoid_focal_loss", "smooth_l1_loss",
-    "square_error_cost",
-]  # fmt: skip

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.ops.manipulation import reshape
 from bireme.ops.nn_support import (
@@ -20,6 +22,8 @@ from bireme.ops.nn_support import (
     wide,
 )
 from bireme.ops.softmax import softmax
+
+public = namespace("paddle.nn.functional")
 
 # --- hard labels --------------------------------------------------------------------------------
 #
@@ -51,6 +55,12 @@ def _hard_check(
             f"{list(expected)}, not {list(label.shape)}"
         )
     _check_class_weight(weight, input.shape[axis])
+
+
+def _hard_labels(
+    input: Aval, label: Aval, weight: Any, smoothing: Any, axis: int, ignore_index: int, **rest: Any
+) -> list[InRange]:
+    return [InRange("label", 0, input.shape[axis] - 1, ignored=ignore_index)]
 
 
 def _check_class_weight(weight: Aval | None, classes: Any) -> None:
@@ -157,6 +167,7 @@ def _factor_pull(xp: Any, grad: Any, each: Any, own: Any, mean: Any, reduction: 
     vjp=_hard_vjp,
     infer=_hard_infer,
     check=_hard_check,
+    requires=_hard_labels,
     amp="black",
 )
 def _cross_entropy(
@@ -280,6 +291,7 @@ def _soft_cross_entropy(xp, input, label, weight, axis=-1, reduction="mean", use
     return loss.astype(input.dtype)
 
 
+@public(also={"target": "label"})
 def cross_entropy(
     input: Tensor,
     label: Tensor,
@@ -329,6 +341,7 @@ def _is_ints(label: Tensor) -> bool:
     return label.dtype.is_integer
 
 
+@public
 def softmax_with_cross_entropy(
     logits: Tensor,
     label: Tensor,
@@ -393,6 +406,9 @@ def _nll_vjp(
     inputs=("input", "label", "weight"),
     vjp=_nll_vjp,
     check=_nll_check,
+    requires=lambda input, label, weight, ignore_index, reduction: [
+        InRange("label", 0, input.shape[1] - 1, ignored=ignore_index)
+    ],
     infer=lambda input, label, weight, ignore_index, reduction: aval(
         label.shape if reduction == "none" else (), input.dtype
     ),
@@ -405,6 +421,7 @@ def _nll_loss(xp, input, label, weight, ignore_index=-100, reduction="mean"):
     return loss if reduction == "none" else xp.sum(loss)
 
 
+@public
 def nll_loss(
     input: Tensor,
     label: Tensor,
@@ -430,7 +447,10 @@ def _dice_check(input: Aval, label: Aval, epsilon: Any) -> None:
         raise ShapeMismatch("label must have input's shape with a last dimension of 1")
 
 
-@op(name="dice_loss", check=_dice_check, amp="black")
+@op(
+    name="dice_loss", check=_dice_check, amp="black",
+    requires=lambda input, *_: [InRange("label", 0, input.shape[-1] - 1)],
+)  # fmt: skip
 def _dice_loss(xp, input, label, epsilon):
     target = (label == xp.arange(input.shape[-1], dtype=label.dtype)).astype(input.dtype)
     axes = tuple(range(1, input.ndim))
@@ -439,6 +459,7 @@ def _dice_loss(xp, input, label, epsilon):
     return xp.mean(1 - 2 * overlap / (mass + epsilon))
 
 
+@public
 def dice_loss(
     input: Tensor, label: Tensor, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
@@ -464,6 +485,7 @@ def _npair_loss(xp, anchor, positive, labels, l2_reg):
     return length * 0.25 * l2_reg + xp.mean(xp.sum(target * entropy, axis=0))
 
 
+@public(takes="bfc")
 def npair_loss(anchor: Tensor, positive: Tensor, labels: Tensor, l2_reg: float = 0.002) -> Tensor:
     """The N-pair loss: cross entropy of anchor-positive similarities, plus an L2 term."""
     return _npair_loss(anchor, positive, labels, float(l2_reg))
@@ -488,12 +510,23 @@ def _hsigmoid_check(
         raise ShapeMismatch("bias must hold one number for each row of weight")
 
 
+def _hsigmoid_rows(
+    input: Aval, label: Aval, weight: Aval, bias: Any, path_table: Aval | None, path_code: Any,
+    num_classes: int,
+) -> list[InRange]:  # fmt: skip
+    if path_table is None:
+        return [InRange("label", 0, num_classes - 1)]
+    # Negative numbers end a path.
+    return [InRange("path_table", -np.inf, weight.shape[0] - 1)]
+
+
 @op(
     name="hsigmoid_loss",
     inputs=("input", "label", "weight", "bias", "path_table", "path_code"),
     check=_hsigmoid_check,
     takes={"input": "f", "weight": "f"},
     amp="black",
+    requires=_hsigmoid_rows,
 )
 def _hsigmoid_loss(xp, input, label, weight, bias, path_table, path_code, num_classes=2):
     if path_table is None:
@@ -511,6 +544,7 @@ def _hsigmoid_loss(xp, input, label, weight, bias, path_table, path_code, num_cl
     return xp.sum(xp.where(valid, terms, 0), axis=1, keepdims=True)
 
 
+@public
 def hsigmoid_loss(
     input: Tensor,
     label: Tensor,
@@ -531,9 +565,3 @@ def hsigmoid_loss(
             f"[hsigmoid_loss] num_classes must be at least 2. Received: {num_classes}"
         )
     return _hsigmoid_loss(input, label, weight, bias, path_table, path_code, num_classes)
-
-
-__all__ = [
-    "cross_entropy", "dice_loss", "hsigmoid_loss", "nll_loss", "npair_loss",
-    "softmax_with_cross_entropy",
-]  # fmt: skip

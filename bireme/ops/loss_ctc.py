@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops.nn_support import check_reduction, need_float, need_integer
 from bireme.ops.softmax import log_softmax_of
+
+public = namespace("paddle.nn.functional")
 
 # The logarithm of "impossible": finite, so that differences and gradients stay finite.
 _NEVER = -1e30
@@ -30,6 +34,21 @@ def _ctc_check(
         raise ShapeMismatch(
             "log_probs must be [time, batch, classes] and labels [batch, longest label]"
         )
+
+
+def _in_range(name: str, classes: int, longest: int, frames: int) -> list[InRange]:
+    """What the labels, which `name` holds, and the lengths must be. Labels behind the end of a row
+    are padding."""
+    return [
+        InRange(name, 0, classes - 1, lengths="label_lengths"),
+        InRange("label_lengths", 0, longest),
+        InRange("input_lengths", 0, frames),
+    ]
+
+
+def _symbols(xp: Any, labels: Any, classes: int) -> Any:
+    """Labels as positions of classes, also those that are padding."""
+    return xp.clip(labels.astype(np.int64), 0, classes - 1)
 
 
 def _log_add(xp: Any, *terms: Any) -> Any:
@@ -95,10 +114,13 @@ def _jax_scan(step: Any, state: Any, frames: Any) -> Any:
         log_probs.shape[1:2], log_probs.dtype
     ),
     amp="black",
+    requires=lambda log_probs, labels, *_, **__: _in_range(
+        "labels", log_probs.shape[2], labels.shape[1], log_probs.shape[0]
+    ),
 )
 def _ctc(xp, log_probs, labels, input_lengths, label_lengths, blank=0, norm_by_times=False):
     log_p = log_softmax_of(xp, log_probs, 2)
-    states, skips = _ctc_states(xp, labels.astype(np.int64), blank)
+    states, skips = _ctc_states(xp, _symbols(xp, labels, log_probs.shape[2]), blank)
     scores = xp.take_along_axis(log_p, states[None], axis=2)
     scan = _numpy_scan if xp is np else _jax_scan
     loss = _ctc_loss(xp, scores, skips, input_lengths, label_lengths, scan)
@@ -120,6 +142,7 @@ def _reduce_ctc(xp, loss, lengths, reduction="mean", zero_infinity=False):
     return xp.sum(loss) if reduction == "sum" else loss
 
 
+@public
 def ctc_loss(
     log_probs: Tensor,
     labels: Tensor,
@@ -178,12 +201,15 @@ def _rnnt_row(xp: Any, entry: Any, emit: Any, scan: Any) -> Any:
         input.shape[:1], input.dtype
     ),
     amp="black",
+    requires=lambda input, label, *_, **__: _in_range(
+        "label", input.shape[3], label.shape[1], input.shape[1]
+    ),
 )
 def _rnnt(xp, input, label, input_lengths, label_lengths, emit_lambda, blank=0):
     scan = _numpy_scan_rows if xp is np else jax_door.jax().lax.scan
     log_p = log_softmax_of(xp, input, 3)
     stay = log_p[..., blank]
-    symbols = label.astype(np.int64)[:, None, :, None]
+    symbols = _symbols(xp, label, input.shape[3])[:, None, :, None]
     emit = xp.squeeze(xp.take_along_axis(log_p[:, :, :-1], symbols, axis=3), axis=3)
     if xp is not np:
         # FastEmit: the gradient of emissions counts (1 + lambda) times, their value once.
@@ -221,6 +247,7 @@ def _reduce_rnnt(xp, loss, reduction="mean"):
     return xp.mean(loss) if reduction == "mean" else xp.sum(loss)
 
 
+@public
 def rnnt_loss(
     input: Tensor,
     label: Tensor,
@@ -238,6 +265,3 @@ def rnnt_loss(
     check_reduction("rnnt_loss", reduction)
     loss = _rnnt(input, label, input_lengths, label_lengths, float(fastemit_lambda), blank)
     return loss if reduction == "none" else _reduce_rnnt(loss, reduction)
-
-
-__all__ = ["ctc_loss", "rnnt_loss"]

@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.ops.activation import softplus_of
 from bireme.ops.common import pairwise_distance
 from bireme.ops.nn_support import check_reduction, need_float, need_integer, reduce_loss
 from bireme.ops.softmax import log_softmax_of
+
+public = namespace("paddle.nn.functional")
 
 
 def _one_shape(**shapes: Any) -> None:
@@ -35,6 +39,7 @@ def _margin_ranking_loss(xp, input, other, label, margin, reduction="mean"):
     return reduce_loss(xp, xp.maximum((other - input) * label + margin, 0), reduction)
 
 
+@public(takes="bfc")
 def margin_ranking_loss(
     input: Tensor,
     other: Tensor,
@@ -55,6 +60,7 @@ def _hinge_embedding_loss(xp, input, label, margin, reduction="mean"):
     return reduce_loss(xp, near + far, reduction)
 
 
+@public(takes="fc")
 def hinge_embedding_loss(
     input: Tensor,
     label: Tensor,
@@ -86,6 +92,7 @@ def _cosine_embedding_loss(xp, input1, input2, label, margin, reduction="mean"):
     return reduce_loss(xp, alike + unlike, reduction)
 
 
+@public
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -106,6 +113,7 @@ def _triplet(xp, near, far, swapped, margin, reduction="mean"):
     return reduce_loss(xp, xp.maximum(near - far + margin, 0), reduction)
 
 
+@public(takes="bfc")
 def triplet_margin_with_distance_loss(
     input: Tensor,
     positive: Tensor,
@@ -125,6 +133,7 @@ def triplet_margin_with_distance_loss(
     return _triplet(near, far, swapped, float(margin), reduction)
 
 
+@public(takes="bfc")
 def triplet_margin_loss(
     input: Tensor,
     positive: Tensor,
@@ -172,6 +181,7 @@ def _multi_margin_check(
     name="multi_margin_loss",
     inputs=("input", "label", "weight", "margin"),
     check=_multi_margin_check,
+    requires=lambda input, *_, **__: [InRange("label", 0, input.shape[1] - 1)],
 )
 def _multi_margin_loss(xp, input, label, weight, margin, p=1, reduction="mean"):
     index = xp.reshape(label, (-1, 1))
@@ -183,6 +193,7 @@ def _multi_margin_loss(xp, input, label, weight, margin, p=1, reduction="mean"):
     return reduce_loss(xp, xp.mean(terms, axis=1), reduction)
 
 
+@public
 def multi_margin_loss(
     input: Tensor,
     label: Tensor,
@@ -223,6 +234,7 @@ def _multi_label_margin_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, loss, reduction)
 
 
+@public
 def multi_label_margin_loss(
     input: Tensor, label: Tensor, reduction: str = "mean", name: str | None = None
 ) -> Tensor:
@@ -251,6 +263,7 @@ def _multi_label_soft_margin_loss(xp, input, label, weight, reduction="mean"):
     return reduce_loss(xp, xp.mean(loss, axis=-1), reduction)
 
 
+@public
 def multi_label_soft_margin_loss(
     input: Tensor,
     label: Tensor,
@@ -273,6 +286,7 @@ def _soft_margin_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, softplus_of(xp, -label.astype(input.dtype) * input), reduction)
 
 
+@public
 def soft_margin_loss(
     input: Tensor, label: Tensor, reduction: str = "mean", name: str | None = None
 ) -> Tensor:
@@ -293,7 +307,10 @@ def _angular_check(
         raise ShapeMismatch("logits must be [batch, classes] and label [batch] or [batch, 1]")
 
 
-@op(check=_angular_check, amp="black")
+@op(
+    name="margin_cross_entropy", check=_angular_check, amp="black",
+    requires=lambda logits, *_, **__: [InRange("label", 0, logits.shape[1] - 1)],
+)  # fmt: skip
 def _angular_margin(xp, logits, label, margin1, margin2, margin3, scale):
     """(loss [batch, 1], softmax); the target's cosine becomes cos(m1 * angle + m2) - m3."""
     hit = label[:, None] == xp.arange(logits.shape[1], dtype=label.dtype)
@@ -314,6 +331,7 @@ def _flat_labels(xp, label):
     return xp.reshape(label, (-1,))
 
 
+@public
 def margin_cross_entropy(
     logits: Tensor,
     label: Tensor,
@@ -363,6 +381,7 @@ def _adaptive_check(
     name="adaptive_log_softmax_with_loss",
     inputs=("input", "label", "head", "*tails", "head_bias"),
     check=_adaptive_check,
+    requires=lambda *_, cutoffs, **__: [InRange("label", 0, cutoffs[-1] - 1)],
 )
 def _adaptive_log_softmax(xp, input, label, head, tails, head_bias, cutoffs=()):
     rows = xp.reshape(input, (-1, input.shape[-1]))
@@ -384,6 +403,7 @@ def _adaptive_log_softmax(xp, input, label, head, tails, head_bias, cutoffs=()):
     return xp.reshape(total, label.shape), xp.mean(-total)
 
 
+@public
 def adaptive_log_softmax_with_loss(
     input: Tensor,
     label: Tensor,
@@ -398,11 +418,3 @@ def adaptive_log_softmax_with_loss(
     tails = [w for pair in tail_weights[: len(cuts) - 1] for w in pair]
     out, loss = _adaptive_log_softmax(input, label, head_weight, tails, head_bias, cuts)
     return out, loss
-
-
-__all__ = [
-    "adaptive_log_softmax_with_loss", "cosine_embedding_loss", "hinge_embedding_loss",
-    "margin_cross_entropy", "margin_ranking_loss", "multi_label_margin_loss",
-    "multi_label_soft_margin_loss", "multi_margin_loss", "soft_margin_loss", "triplet_margin_loss",
-    "triplet_margin_with_distance_loss",
-]  # fmt: skip

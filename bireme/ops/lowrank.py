@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -16,7 +17,10 @@ from bireme.ops.math_unary import cast, conj
 from bireme.ops.random import standard_normal
 from bireme.ops.reduction import mean
 
+public = namespace("paddle.linalg")
 
+
+@public(method=True)
 def ormqr(
     x: Tensor, tau: Tensor, y: Tensor, left: bool = True, transpose: bool = False,
     name: str | None = None,
@@ -72,6 +76,7 @@ def _check_lowrank(name: str, x: Tensor, q: int | None, niter: int) -> int:
     return q
 
 
+@public(method=True)
 def svd_lowrank(
     x: Tensor, q: int | None = None, niter: int = 2, M: Tensor | None = None,
     name: str | None = None,
@@ -91,6 +96,7 @@ def svd_lowrank(
     return matmul(basis, u), s, _adjoint(vh)
 
 
+@public(method=True)
 def pca_lowrank(
     x: Tensor, q: int | None = None, center: bool = True, niter: int = 2, name: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,6 +109,7 @@ _FP8 = (dt.float8_e4m3fn, dt.float8_e5m2)
 _ACTIVATIONS: dict[str, Any] = {"identity": None, "": None, "relu": relu, "gelu": gelu}
 
 
+@public
 def fp8_fp8_half_gemm_fused(
     x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool = False,
     bias: Tensor | None = None, scale: float = 1.0, output_dtype: str = "float16",
@@ -129,6 +136,3 @@ def fp8_fp8_half_gemm_fused(
         out = plus(out, cast(bias, dt.float32))
     function = _ACTIVATIONS[act]
     return cast(out if function is None else function(out), output_dtype)
-
-
-__all__: list[str] = []  # the names live in `paddle.linalg`

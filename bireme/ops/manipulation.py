@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import second_name
+from bireme.api.public import another_name, method, public
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import (
-    InvalidArgument,
-    ShapeMismatch,
-    TypeMismatch,
-    not_a_tensor,
-    second_name,
-)
+from bireme.core.dims import may_be_equal
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, not_a_tensor
 from bireme.core.op import broadcast_shapes as common_shape
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -52,7 +49,7 @@ def resolve_shape(have: tuple[Any, ...], want: tuple[Any, ...]) -> tuple[Any, ..
             )
     total = math.prod(have)
     if unknown is None:
-        if math.prod(shape) != total:
+        if not may_be_equal(math.prod(shape), total):
             raise ShapeMismatch(
                 f"a tensor of {total} elements does not fit into shape {list(want)}; the product "
                 "of the new shape must stay the same, and one dimension may be -1"
@@ -98,6 +95,7 @@ def _keep_order(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 RESHAPE = Step(_reshape, _reshape_write, _keep_order, in_order=True)
 
 
+@public(also={"input": "x"})
 def reshape(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
     """`x` in another shape; one -1 is inferred, and 0 keeps the dimension at its place.
 
@@ -112,6 +110,7 @@ def reshape(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Ten
     return as_view(out, x, RESHAPE, (shape,))
 
 
+@public(also={"dtype": "shape_or_dtype", "size": "shape_or_dtype"})
 def view(x: Tensor, shape_or_dtype: Any, *more: int, name: str | None = None) -> Tensor:
     """`x` in another shape, or its bytes read as another dtype, always sharing memory."""
     if isinstance(shape_or_dtype, list | tuple | int):
@@ -130,6 +129,7 @@ def view(x: Tensor, shape_or_dtype: Any, *more: int, name: str | None = None) ->
     return as_view(_bitcast(x, to), x, _BITCAST, (to,))
 
 
+@public
 def view_as(x: Tensor, other: Tensor, name: str | None = None) -> Tensor:
     """`x` in the shape of `other`, sharing memory."""
     return view(x, other._value.aval.shape)
@@ -155,7 +155,7 @@ def _bitcast(xp, x, dtype: Any = None):
     """The bytes of `x` read as another dtype."""
     if xp is np:
         return np.ascontiguousarray(x).view(dtype.numpy).reshape(_bitcast_shape(x, dtype))
-    from bireme.core.jax_door import jax
+    from bireme.host.jax_door import jax
 
     lax = jax().lax
     shape = _bitcast_shape(x, dtype)
@@ -194,16 +194,19 @@ def flattened(shape: tuple[Any, ...], start_axis: int, stop_axis: int) -> tuple[
     return (*shape[:start], math.prod(shape[start : stop + 1]), *shape[stop + 1 :])
 
 
+@public(also={"input": "x", "end_dim": "stop_axis", "start_dim": "start_axis"})
 def flatten(x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | None = None) -> Tensor:
     """Dimensions `start_axis` to `stop_axis` joined into one."""
     return reshape(x, flattened(x._value.aval.shape, start_axis, stop_axis))
 
 
+@public
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension."""
     return reshape(input, (-1,))
 
 
+@public(also={"input": "x", "dim": "axis", "sizes": "shape"})
 def unflatten(x: Tensor, axis: int, shape: Shape, name: str | None = None) -> Tensor:
     """Dimension `axis` split into the dimensions `shape`, one of which may be -1."""
     have = x._value.aval.shape
@@ -243,6 +246,7 @@ SQUEEZE = Step(
 )
 
 
+@public(also={"input": "x", "dim": "axis"})
 def squeeze(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
     """Without the dimensions of size 1 named by `axis` (all of them by default).
 
@@ -278,6 +282,7 @@ UNSQUEEZE = Step(
 )
 
 
+@public(also={"input": "x", "dim": "axis"})
 def unsqueeze(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     """With a new dimension of size 1 at each place that `axis` names, one after the other."""
     if axis.__class__ is not int:
@@ -333,6 +338,7 @@ def _transposed(array: np.ndarray, perm: tuple[int, ...]) -> np.ndarray:
 TRANSPOSE = Step(_transpose, _transpose_write, _transposed)
 
 
+@public(also={"input": "x"})
 def transpose(
     x: Tensor, perm: Any = None, *more: int, name: str | None = None, **swapped: int
 ) -> Tensor:
@@ -368,14 +374,17 @@ def _swap(ndim: int, first: int, second: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-swapaxes = swapdims = transpose
+swapaxes = another_name("swapaxes", transpose)
+swapdims = another_name("swapdims", transpose)
 
 
+@public(spread=1)
 def permute(input: Tensor, dims: Any) -> Tensor:
     """Dimensions in the order `dims`, given as one list or one by one."""
     return transpose(input, ints(dims, "dims"))
 
 
+@public
 def t(input: Tensor, name: str | None = None) -> Tensor:
     """A matrix transposed; tensors of fewer dimensions as they are."""
     ndim = input._value.aval.ndim
@@ -387,6 +396,7 @@ def t(input: Tensor, name: str | None = None) -> Tensor:
     return transpose(input, (1, 0) if ndim == 2 else tuple(range(ndim)))
 
 
+@public(spaces=("paddle", "paddle.linalg"))
 def matrix_transpose(x: Tensor, name: str | None = None) -> Tensor:
     """The last two dimensions exchanged."""
     ndim = x._value.aval.ndim
@@ -397,6 +407,7 @@ def matrix_transpose(x: Tensor, name: str | None = None) -> Tensor:
     return transpose(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
+@public
 def moveaxis(x: Tensor, source: Any, destination: Any, name: str | None = None) -> Tensor:
     """Dimensions `source` moved to the places `destination`; the others keep their order."""
     ndim = x._value.aval.ndim
@@ -451,6 +462,7 @@ def _expand(xp, x, shape=()):
     return xp.broadcast_to(x, _expanded(x.shape, shape))
 
 
+@public(also={"input": "x", "size": "shape"})
 def expand(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
     """Dimensions of size 1 repeated until `x` has `shape`; -1 keeps a dimension."""
     if shape.__class__ is not tuple:
@@ -458,11 +470,13 @@ def expand(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tens
     return _expand(x, shape)
 
 
+@public(also={"input": "x", "size": "shape"})
 def broadcast_to(x: Tensor, shape: Shape, name: str | None = None) -> Tensor:
     """`x` repeated along dimensions of size 1 until it has `shape`."""
     return expand(x, shape)
 
 
+@public(also={"input": "x"})
 def expand_as(
     x: Tensor, y: Tensor | None = None, name: str | None = None, *, other: Tensor | None = None
 ) -> Tensor:
@@ -474,16 +488,19 @@ def expand_as(
     return _expand(x, y._value.aval.shape)
 
 
+@public(method=True)
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
     """The shape of an elementwise result of two tensors of these shapes."""
     return list(common_shape(tuple(x_shape), tuple(y_shape)))
 
 
+@public(method=True)
 def broadcast_shapes(*shapes: Sequence[int]) -> list[int]:
     """The shape of an elementwise result of tensors of these shapes."""
     return list(common_shape(*[tuple(s) for s in shapes]))
 
 
+@public(method=True)
 def broadcast_tensors(input: Sequence[Tensor], name: str | None = None) -> list[Tensor]:
     """All tensors expanded to their common shape."""
     if not input:
@@ -521,47 +538,51 @@ def _tile(xp, x, repeat_times=()):
     return xp.tile(x, repeat_times)
 
 
+@public(also={"input": "x", "dims": "repeat_times"})
 def tile(x: Tensor, repeat_times: Shape, name: str | None = None) -> Tensor:
     """`x` repeated `repeat_times` along each dimension, counted from the last."""
     return _tile(x, ints(repeat_times, "repeat_times"))
 
 
+@method
 def repeat(input: Tensor, repeats: Any, *more: int) -> Tensor:
     """`input` repeated along each dimension: `x.repeat(2, 3)` or `x.repeat([2, 3])`."""
     return _tile(input, (*ints(repeats, "repeats"), *more))
 
 
-def _at_least(ndim: int, pad: Any) -> Any:
-    def function(*inputs: Any, name: str | None = None) -> Any:
-        from bireme.ops.creation import to_tensor
+def _at_least(inputs: tuple[Any, ...], before: Sequence[int], after: Sequence[int]) -> Any:
+    """Each input with sizes of 1 before its own dimensions, by their number, and after them."""
+    from bireme.ops.creation import to_tensor
 
-        if (
-            len(inputs) == 1
-            and isinstance(inputs[0], list | tuple)
-            and any(isinstance(i, Tensor) for i in inputs[0])
-        ):
-            inputs = tuple(inputs[0])
-        made = []
-        for x in inputs:
-            x = x if isinstance(x, Tensor) else to_tensor(x)
-            made.append(x if x.ndim >= ndim else reshape(x, pad(x._value.aval.shape)))
-        return made[0] if len(made) == 1 else made
-
-    function.__name__ = function.__qualname__ = f"atleast_{ndim}d"
-    function.__doc__ = f"Each input with dimensions of size 1 added until it has {ndim}."
-    return function
-
-
-atleast_1d = _at_least(1, lambda shape: (1,))
-atleast_2d = _at_least(2, lambda shape: (1, 1) if not shape else (1, *shape))
-atleast_3d = _at_least(
-    3, lambda shape: (1, 1, 1) if not shape else (1, *shape, 1) if len(shape) == 1 else (*shape, 1)
-)
+    if (
+        len(inputs) == 1
+        and isinstance(inputs[0], list | tuple)
+        and any(isinstance(i, Tensor) for i in inputs[0])
+    ):
+        inputs = tuple(inputs[0])
+    made = []
+    for x in inputs:
+        x = x if isinstance(x, Tensor) else to_tensor(x)
+        if x.ndim < len(before):
+            shape = (*[1] * before[x.ndim], *x._value.aval.shape, *[1] * after[x.ndim])
+            x = reshape(x, shape)
+        made.append(x)
+    return made[0] if len(made) == 1 else made
 
 
-__all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_shape", "broadcast_shapes",
-    "broadcast_tensors", "broadcast_to", "expand", "expand_as", "flatten", "matrix_transpose",
-    "moveaxis", "permute", "ravel", "reshape", "squeeze", "swapaxes", "swapdims", "t", "tile",
-    "transpose", "unflatten", "unsqueeze", "view", "view_as",
-]  # fmt: skip
+@public(method=True)
+def atleast_1d(*inputs: Any, name: str | None = None) -> Any:
+    """Each input with dimensions of size 1 added until it has 1."""
+    return _at_least(inputs, (1,), (0,))
+
+
+@public(method=True)
+def atleast_2d(*inputs: Any, name: str | None = None) -> Any:
+    """Each input with dimensions of size 1 added until it has 2."""
+    return _at_least(inputs, (2, 1), (0, 0))
+
+
+@public(method=True)
+def atleast_3d(*inputs: Any, name: str | None = None) -> Any:
+    """Each input with dimensions of size 1 added until it has 3."""
+    return _at_least(inputs, (3, 1, 0), (0, 1, 1))

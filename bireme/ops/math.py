@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.api.public import another_name, public
 from bireme.core import autograd, views
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes, op
+from bireme.core.requirements import InRange, NonZero
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones_of
 from bireme.ops.math_unary import conj_of, from_parts, reciprocal, rsqrt, sqrt, square
@@ -44,6 +46,7 @@ def _multiply_vjp(xp: Any, grad: Any, x: Any, y: Any, needs: Any) -> tuple[Any, 
     )
 
 
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True, inplace_also=True)
 @op(
     name="multiply",
     vjp=_multiply_vjp,
@@ -73,7 +76,13 @@ def over(xp, x, y):
     return xp.divide(x, y)
 
 
-@op(promote="binary", infer="elementwise", differentiable=False, takes="if")
+def _divisor(x: Any, y: Any) -> list[NonZero]:
+    """Integers cannot be divided by zero; other numbers give infinity or NaN."""
+    return [] if x.dtype.differentiable or y.dtype.differentiable else [NonZero("y")]
+
+
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@op(promote="binary", infer="elementwise", differentiable=False, takes="if", requires=_divisor)
 def floor_divide(xp, x, y):
     """The largest integer not above x / y."""
     if x.dtype.kind in "iub":
@@ -94,25 +103,32 @@ def _nearest(xp: Any, z: Any) -> Any:
     return from_parts(xp, *whole)
 
 
-@op(vjp=_remainder_vjp, promote="binary", infer="elementwise", takes="ifc")
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True)
+@op(
+    vjp=_remainder_vjp, promote="binary", infer="elementwise", takes="ifc", requires=_divisor
+)  # fmt: skip
 def remainder(xp, x, y):
     """What is left of x after division by y; it has the sign of y (complex: the nearest)."""
     return x - y * _nearest(xp, x / y) if x.dtype.kind == "c" else xp.remainder(x, y)
 
 
-mod = floor_mod = remainder
+mod = another_name("mod", remainder)
+floor_mod = another_name("floor_mod", remainder)
 
 
+@public(also={"input": "x", "other": "y"}, out=True, inplace="method", inplace_also=True)
 def add(x: Tensor, y: Any, name: str | None = None, *, alpha: Any = 1) -> Tensor:
     """x + alpha * y."""
     return plus(x, y) if alpha == 1 else plus(x, multiply(y, alpha))
 
 
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True, inplace_also=True)
 def subtract(x: Tensor, y: Any, name: str | None = None, *, alpha: Any = 1) -> Tensor:
     """x - alpha * y."""
     return minus(x, y) if alpha == 1 else minus(x, multiply(y, alpha))
 
 
+@public(also={"input": "x", "other": "y"}, out=True, inplace=True, inplace_also=True)
 def divide(
     x: Tensor, y: Any, name: str | None = None, *, rounding_mode: str | None = None
 ) -> Tensor:
@@ -128,7 +144,7 @@ def divide(
     )
 
 
-@op(promote="binary", infer="elementwise", differentiable=False, takes="if")
+@op(promote="binary", infer="elementwise", differentiable=False, takes="if", requires=_divisor)
 def _divide_trunc(xp, x, y):
     """x / y rounded towards zero."""
     if x.dtype.kind not in "iub":
@@ -138,9 +154,12 @@ def _divide_trunc(xp, x, y):
     return quotient + (inexact & ((x < 0) != (y < 0))).astype(x.dtype)
 
 
-sub, mul, div = subtract, multiply, divide
+sub = another_name("sub", subtract)
+mul = another_name("mul", multiply, inplace="method")
+div = another_name("div", divide)
 
 
+@public(out=True)
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other; integers are divided as floats."""
     return over(input, other)
@@ -203,6 +222,7 @@ def small_power(xp, x, n=3):
 _FLOAT_POWERS = {0.5: sqrt, -0.5: rsqrt, -1: reciprocal}
 
 
+@public(also={"input": "x", "exponent": "y"}, out=True, inplace=True)
 def pow(x: Tensor, y: Any, name: str | None = None) -> Tensor:
     """x to the power y. Usual fixed exponents (2, 3, 1/2, -1 …) run as products or roots."""
     if (y.__class__ is float or y.__class__ is int) and isinstance(x, Tensor):
@@ -238,12 +258,14 @@ def _minimum_vjp(xp: Any, grad: Any, x: Any, y: Any, needs: Any) -> tuple[Any, A
     return by_x, by_y
 
 
+@public(also={"input": "x", "other": "y"}, out=True)
 @op(vjp=_maximum_vjp, promote="binary", infer="elementwise", takes="bif")
 def maximum(xp, x, y):
     """The larger of x and y; NaN where either is NaN."""
     return xp.maximum(x, y)
 
 
+@public(also={"input": "x", "other": "y"}, out=True)
 @op(vjp=_minimum_vjp, promote="binary", infer="elementwise", takes="bif")
 def minimum(xp, x, y):
     """The smaller of x and y; NaN where either is NaN."""
@@ -256,6 +278,7 @@ def _fmax_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return xp.where(first, grad, none), xp.where(first, none, grad)
 
 
+@public
 @op(vjp=_fmax_vjp, promote="binary", infer="elementwise", takes="bif")
 def fmax(xp, x, y):
     """The larger of x and y; a NaN yields to the other."""
@@ -268,6 +291,7 @@ def _fmin_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return xp.where(first, grad, none), xp.where(first, none, grad)
 
 
+@public
 @op(vjp=_fmin_vjp, promote="binary", infer="elementwise", takes="bif")
 def fmin(xp, x, y):
     """The smaller of x and y; a NaN yields to the other."""
@@ -293,6 +317,7 @@ def _clip(xp, x, min=None, max=None):
     return x if max is None else xp.minimum(x, max)
 
 
+@public(also={"input": "x"}, out=True, inplace="method")
 def clip(x: Tensor, min: Any = None, max: Any = None, name: str | None = None) -> Tensor:
     """x limited to [min, max]; either bound may be a number, a tensor or absent."""
     if isinstance(min, int | float) and isinstance(max, int | float) and min > max:
@@ -300,7 +325,7 @@ def clip(x: Tensor, min: Any = None, max: Any = None, name: str | None = None) -
     return _clip(x, min, max)
 
 
-clamp = clip
+clamp = another_name("clamp", clip)
 
 
 # --- other functions of two -------------------------------------------------------------------
@@ -311,7 +336,8 @@ def _lerp_vjp(xp: Any, grad: Any, x: Any, y: Any, weight: Any, needs: Any) -> tu
     return grad - by_y, by_y, grad * (y - x) if needs[2] else None
 
 
-@op(vjp=_lerp_vjp, promote="binary", infer="elementwise", takes="ifc")
+@public(inplace="method")
+@op(vjp=_lerp_vjp, promote="binary", infer="elementwise", takes="fc")
 def lerp(xp, x, y, weight):
     """x + weight * (y - x): from x to y as the weight goes from 0 to 1."""
     return x + weight * (y - x)
@@ -328,6 +354,7 @@ def _atan2(xp, x, y):
     return xp.arctan2(x, y)
 
 
+@public(takes="ifc")
 def atan2(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """The angle of the point (y, x), in (-pi, pi]; integers give float64."""
     if not (x.dtype.differentiable or y.dtype.differentiable):
@@ -341,7 +368,8 @@ def _hypot_vjp(xp: Any, grad: Any, x: Any, y: Any, out: Any) -> tuple[Any, Any]:
     return grad * conj_of(xp, x / out), grad * conj_of(xp, y / out)
 
 
-@op(vjp=_hypot_vjp, promote="float_binary", infer="elementwise")
+@public(inplace=True)
+@op(vjp=_hypot_vjp, promote="float_binary", infer="elementwise", takes="ifc")
 def hypot(xp, x, y):
     """sqrt(x**2 + y**2), without overflow for real numbers."""
     return xp.sqrt(x * x + y * y) if x.dtype.kind == "c" else xp.hypot(x, y)
@@ -352,7 +380,8 @@ def _heaviside_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, Any]:
     return none, xp.where(x == 0, grad, none)
 
 
-@op(vjp=_heaviside_vjp, promote="binary", infer="elementwise", takes="bif")
+@public
+@op(vjp=_heaviside_vjp, promote="binary", infer="elementwise", takes="if")
 def heaviside(xp, x, y):
     """0 for x < 0, y for x == 0, 1 for x > 0."""
     step = (x > 0).astype(x.dtype)
@@ -363,6 +392,7 @@ def _logaddexp_vjp(xp: Any, grad: Any, x: Any, y: Any, out: Any) -> tuple[Any, A
     return grad * xp.exp(x - out), grad * xp.exp(y - out)
 
 
+@public
 @op(vjp=_logaddexp_vjp, promote="float_binary", infer="elementwise", amp="black", takes="f")
 def logaddexp(xp, x, y):
     """log(exp(x) + exp(y)), without overflow."""
@@ -374,6 +404,7 @@ def _copysign_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return xp.where(x == 0, xp.zeros_like(grad), grad * flipped), xp.zeros_like(grad)
 
 
+@public(inplace=True)
 @op(vjp=_copysign_vjp, promote="binary", infer="elementwise", takes="bif")
 def copysign(xp, x, y):
     """The size of x with the sign of y."""
@@ -383,12 +414,14 @@ def copysign(xp, x, y):
     return xp.copysign(x, y)
 
 
+@public
 @op(promote="binary", infer="elementwise", differentiable=False, takes="f", exact=True)
 def nextafter(xp, x, y):
     """The next representable number from x towards y."""
     return xp.nextafter(x, y)
 
 
+@public(inplace=True)
 def ldexp(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """x * 2**y, in floats."""
     from bireme.ops.math_unary import cast
@@ -398,12 +431,14 @@ def ldexp(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     return multiply(cast(x, to), power(2.0, cast(y, to)))
 
 
+@public(also={"input": "x", "other": "y"}, inplace=True, inplace_also=True)
 @op(promote="binary", infer="elementwise", differentiable=False, takes="i")
 def gcd(xp, x, y):
     """The greatest common divisor."""
     return xp.gcd(x, y)
 
 
+@public(also={"input": "x", "other": "y"}, inplace=True, inplace_also=True)
 @op(promote="binary", infer="elementwise", differentiable=False, takes="i")
 def lcm(xp, x, y):
     """The least common multiple."""
@@ -424,6 +459,7 @@ def _scale(xp, x, scale, bias, bias_after_scale=True):
 _ACTIVATIONS = ("exp", "sigmoid", "sqrt", "square", "tanh", "abs", "reciprocal", "log")
 
 
+@public(inplace="method")
 def scale(
     x: Tensor, scale: Any = 1.0, bias: Any = 0.0, bias_after_scale: bool = True,
     act: str | None = None, name: str | None = None,
@@ -443,6 +479,7 @@ def scale(
     return getattr(math_unary, act)(out)
 
 
+@public(takes="ifc")
 def increment(x: Tensor, value: float = 1.0, name: str | None = None) -> Tensor:
     """Add `value` to a tensor with one element, in place."""
     if x.size not in (0, 1):
@@ -478,6 +515,7 @@ def _add_n(xp, inputs):
     return total
 
 
+@public(method=True)
 def add_n(inputs: Tensor | Sequence[Tensor], name: str | None = None) -> Tensor:
     """The sum of several tensors of one shape."""
     return _add_n((inputs,) if isinstance(inputs, Tensor) else tuple(inputs))
@@ -496,9 +534,11 @@ def _check_multiplex(inputs: Sequence[Any], index: Any) -> None:
         raise TypeMismatch("index must be an integer tensor")
 
 
+@public(method=True)
 @op(
     name="multiplex", inputs=("*inputs", "index"), vjp=_multiplex_vjp, check=_check_multiplex,
     infer=lambda inputs, index: inputs[0],
+    requires=lambda inputs, index: [InRange("index", 0, len(inputs) - 1)],
 )  # fmt: skip
 def multiplex(xp, inputs, index):
     """Row i of the result is row i of inputs[index[i]]."""
@@ -526,6 +566,7 @@ def _complex_vjp(xp: Any, grad: Any) -> tuple[Any, Any]:
     return xp.real(grad), xp.imag(grad)
 
 
+@public(out=True, method=False)
 @op(vjp=_complex_vjp, check=_check_parts, infer=_complex_type)
 def complex(xp, real, imag):
     """real + i * imag."""
@@ -537,6 +578,7 @@ def _polar_vjp(xp: Any, grad: Any, abs: Any, angle: Any, out: Any) -> tuple[Any,
     return xp.real(grad * unit), xp.real(grad * xp.conj(1j * out))
 
 
+@public(out=True)
 @op(
     vjp=_polar_vjp,
     promote="binary",
@@ -548,6 +590,7 @@ def polar(xp, abs, angle):
     return abs * xp.cos(angle) + 1j * (abs * xp.sin(angle))
 
 
+@public
 def frexp(x: Tensor, name: str | None = None) -> tuple[Tensor, Tensor]:
     """(mantissa in [0.5, 1), exponent) with x = mantissa * 2**exponent."""
     return tuple(_frexp(x))  # type: ignore[return-value]
@@ -561,11 +604,3 @@ def _frexp(xp, x):
 
 
 autograd.bind_ops(ones_of, plus)
-
-__all__ = [
-    "add", "add_n", "atan2", "clamp", "clip", "complex", "copysign", "div", "divide",
-    "floor_divide", "floor_mod", "fmax", "fmin", "frexp", "gcd", "heaviside", "hypot", "increment",
-    "lcm", "ldexp", "lerp", "logaddexp", "maximum", "minimum", "mod", "mul", "multiplex",
-    "multiply", "nextafter", "polar", "pow", "remainder", "scale", "sub", "subtract",
-    "true_divide",
-]  # fmt: skip

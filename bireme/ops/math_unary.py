@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
-from bireme.core import jax_door, views
+from bireme.core import views
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 
 Body = Callable[..., Any]
 
@@ -24,9 +26,9 @@ def conj_of(xp: Any, x: Any) -> Any:
 
 
 def _smooth(
-    name: str, doc: str, body: Body, *, by_x: Body | None = None, by_out: Body | None = None,
-    amp: str | None = None, numpy: Any = True, also: dict[str, str] | None = None,
-) -> Any:  # fmt: skip
+    *, by_x: Body | None = None, by_out: Body | None = None, amp: str | None = None,
+    numpy: Any = True,
+) -> Callable[[Body], Any]:  # fmt: skip
     """An analytic function of floats; integers become floats. `by_x(xp, x)` or
     `by_out(xp, out)` is its derivative."""
 
@@ -38,112 +40,180 @@ def _smooth(
         assert by_out is not None  # noqa: S101 (chosen below)
         return (grad * conj_of(xp, by_out(xp, out)),)
 
-    def lowering(xp: Any, x: Any) -> Any:
-        return body(xp, x)
-
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(
-        lowering,
-        name=name,
-        vjp=from_out if by_x is None else from_x,
-        promote="float",
-        infer="elementwise",
-        amp=amp,
-        numpy=numpy,
-        also=also,
-    )
+    rule = from_out if by_x is None else from_x
+    return op(vjp=rule, promote="float", infer="elementwise", amp=amp, numpy=numpy)
 
 
-exp = _smooth(
-    "exp", "e to the power x.", lambda xp, x: xp.exp(x), by_out=lambda xp, y: y, amp="black"
+@public(also={"input": "x"}, out=True, inplace="method", sample=[((3, 4),)])
+@_smooth(by_out=lambda xp, y: y, amp="black")
+def exp(xp, x):
+    """e to the power x."""
+    return xp.exp(x)
+
+
+@public(also={"input": "x"}, out=True, inplace="function", sample=[((3, 4),)])
+@_smooth(by_out=lambda xp, y: y + 1, amp="black")
+def expm1(xp, x):
+    """exp(x) - 1, exact near zero."""
+    return xp.expm1(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / x, amp="black")
+def log(xp, x):
+    """Natural logarithm."""
+    return xp.log(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / (x * math.log(2)), amp="black")
+def log2(xp, x):
+    """Logarithm to base 2."""
+    return xp.log2(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / (x * math.log(10)), amp="black")
+def log10(xp, x):
+    """Logarithm to base 10."""
+    return xp.log10(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / (x + 1), amp="black")
+def log1p(xp, x):
+    """log(1 + x), exact near zero."""
+    return xp.log1p(x)
+
+
+@public(also={"input": "x"}, out=True, inplace="method")
+@_smooth(by_out=lambda xp, y: 0.5 / y)
+def sqrt(xp, x):
+    """Square root."""
+    return xp.sqrt(x)
+
+
+@public(also={"input": "x"}, out=True, inplace="method")
+@_smooth(by_out=lambda xp, y: -0.5 * y * y * y, amp="black")
+def rsqrt(xp, x):
+    """1 / sqrt(x)."""
+    return 1 / xp.sqrt(x)
+
+
+@public(inplace="method")
+@_smooth(by_out=lambda xp, y: -y * y, amp="black")
+def reciprocal(xp, x):
+    """1 / x."""
+    return 1 / x
+
+
+@public(also={"input": "x"}, out=True, inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=lambda xp, x: xp.cos(x))
+def sin(xp, x):
+    """Sine."""
+    return xp.sin(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=lambda xp, x: -xp.sin(x))
+def cos(xp, x):
+    """Cosine."""
+    return xp.cos(x)
+
+
+@public(inplace=True)
+@_smooth(by_out=lambda xp, y: 1 + y * y, amp="black")
+def tan(xp, x):
+    """Tangent."""
+    return xp.tan(x)
+
+
+@public(also={"input": "x"}, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / xp.sqrt(1 - x * x), amp="black")
+def asin(xp, x):
+    """Inverse sine."""
+    return xp.arcsin(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: -1 / xp.sqrt(1 - x * x), amp="black")
+def acos(xp, x):
+    """Inverse cosine."""
+    return xp.arccos(x)
+
+
+@public(inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=lambda xp, x: 1 / (1 + x * x))
+def atan(xp, x):
+    """Inverse tangent."""
+    return xp.arctan(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=lambda xp, x: xp.cosh(x), amp="black")
+def sinh(xp, x):
+    """Hyperbolic sine."""
+    return xp.sinh(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=lambda xp, x: xp.sinh(x), amp="black")
+def cosh(xp, x):
+    """Hyperbolic cosine."""
+    return xp.cosh(x)
+
+
+@public(
+    spaces=("paddle", "paddle.nn.functional"),
+    also={"input": "x"},
+    out=True,
+    inplace=True,
+    sample=[((3, 4),)],
 )
-expm1 = _smooth(
-    "expm1", "exp(x) - 1, exact near zero.", lambda xp, x: xp.expm1(x),
-    by_out=lambda xp, y: y + 1, amp="black",
-)  # fmt: skip
-log = _smooth(
-    "log", "Natural logarithm.", lambda xp, x: xp.log(x), by_x=lambda xp, x: 1 / x, amp="black"
-)
-log2 = _smooth(
-    "log2", "Logarithm to base 2.", lambda xp, x: xp.log2(x),
-    by_x=lambda xp, x: 1 / (x * math.log(2)), amp="black",
-)  # fmt: skip
-log10 = _smooth(
-    "log10", "Logarithm to base 10.", lambda xp, x: xp.log10(x),
-    by_x=lambda xp, x: 1 / (x * math.log(10)), amp="black",
-)  # fmt: skip
-log1p = _smooth(
-    "log1p", "log(1 + x), exact near zero.", lambda xp, x: xp.log1p(x),
-    by_x=lambda xp, x: 1 / (x + 1), amp="black",
-)  # fmt: skip
-sqrt = _smooth("sqrt", "Square root.", lambda xp, x: xp.sqrt(x), by_out=lambda xp, y: 0.5 / y)
-rsqrt = _smooth(
-    "rsqrt", "1 / sqrt(x).", lambda xp, x: 1 / xp.sqrt(x), by_out=lambda xp, y: -0.5 * y * y * y,
-    amp="black",
-)  # fmt: skip
-reciprocal = _smooth(
-    "reciprocal", "1 / x.", lambda xp, x: 1 / x, by_out=lambda xp, y: -y * y, amp="black"
-)
-sin = _smooth("sin", "Sine.", lambda xp, x: xp.sin(x), by_x=lambda xp, x: xp.cos(x))
-cos = _smooth("cos", "Cosine.", lambda xp, x: xp.cos(x), by_x=lambda xp, x: -xp.sin(x))
-tan = _smooth(
-    "tan", "Tangent.", lambda xp, x: xp.tan(x), by_out=lambda xp, y: 1 + y * y, amp="black"
-)
-asin = _smooth(
-    "asin", "Inverse sine.", lambda xp, x: xp.arcsin(x),
-    by_x=lambda xp, x: 1 / xp.sqrt(1 - x * x), amp="black", also={"input": "x"},
-)  # fmt: skip
-acos = _smooth(
-    "acos", "Inverse cosine.", lambda xp, x: xp.arccos(x),
-    by_x=lambda xp, x: -1 / xp.sqrt(1 - x * x), amp="black",
-)  # fmt: skip
-atan = _smooth(
-    "atan", "Inverse tangent.", lambda xp, x: xp.arctan(x), by_x=lambda xp, x: 1 / (1 + x * x)
-)
-sinh = _smooth(
-    "sinh", "Hyperbolic sine.", lambda xp, x: xp.sinh(x), by_x=lambda xp, x: xp.cosh(x),
-    amp="black",
-)  # fmt: skip
-cosh = _smooth(
-    "cosh", "Hyperbolic cosine.", lambda xp, x: xp.cosh(x), by_x=lambda xp, x: xp.sinh(x),
-    amp="black",
-)  # fmt: skip
-tanh = _smooth(
-    "tanh", "Hyperbolic tangent.", lambda xp, x: xp.tanh(x), by_out=lambda xp, y: 1 - y * y
-)
-asinh = _smooth(
-    "asinh", "Inverse hyperbolic sine.", lambda xp, x: xp.arcsinh(x),
-    by_x=lambda xp, x: 1 / xp.sqrt(x * x + 1),
-)  # fmt: skip
-acosh = _smooth(
-    "acosh", "Inverse hyperbolic cosine.", lambda xp, x: xp.arccosh(x),
-    by_x=lambda xp, x: 1 / (xp.sqrt(x - 1) * xp.sqrt(x + 1)),
-)  # fmt: skip
-atanh = _smooth(
-    "atanh", "Inverse hyperbolic tangent.", lambda xp, x: xp.arctanh(x),
-    by_x=lambda xp, x: 1 / (1 - x * x), amp="black",
-)  # fmt: skip
+@_smooth(by_out=lambda xp, y: 1 - y * y)
+def tanh(xp, x):
+    """Hyperbolic tangent."""
+    return xp.tanh(x)
+
+
+@public(inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=lambda xp, x: 1 / xp.sqrt(x * x + 1))
+def asinh(xp, x):
+    """Inverse hyperbolic sine."""
+    return xp.arcsinh(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / (xp.sqrt(x - 1) * xp.sqrt(x + 1)))
+def acosh(xp, x):
+    """Inverse hyperbolic cosine."""
+    return xp.arccosh(x)
+
+
+@public(also={"input": "x"}, out=True, inplace=True)
+@_smooth(by_x=lambda xp, x: 1 / (1 - x * x), amp="black")
+def atanh(xp, x):
+    """Inverse hyperbolic tangent."""
+    return xp.arctanh(x)
 
 
 def _sigmoid(xp: Any, x: Any) -> Any:
     return 1 / (1 + xp.exp(-x))
 
 
-def _logistic(xp: Any, x: Any) -> Any:
+@public(spaces=("paddle", "paddle.nn.functional"), also={"input": "x"}, out=True, inplace="method")
+@_smooth(by_out=lambda xp, y: y * (1 - y), numpy=_sigmoid)
+def sigmoid(xp, x):
+    """1 / (1 + exp(-x))."""
     return jax_door.jax().nn.sigmoid(x)
-
-
-sigmoid = _smooth(
-    "sigmoid", "1 / (1 + exp(-x)).", _logistic, by_out=lambda xp, y: y * (1 - y), numpy=_sigmoid
-)
 
 
 def _square_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (grad * conj_of(xp, 2 * x),)
 
 
-@op(vjp=_square_vjp, infer="elementwise", amp="black")
+@public(inplace=True, sample=[((3, 4),)])
+@op(vjp=_square_vjp, infer="elementwise", amp="black", takes="ifc")
 def square(xp, x):
     """x * x."""
     return x * x
@@ -171,6 +241,7 @@ def _abs_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (grad * direction(xp, x),)
 
 
+@public(also={"input": "x"}, out=True, inplace=True, sample=[((3, 4),)])
 @op(name="abs", vjp=_abs_vjp, infer=real_of)
 def abs(xp, x):
     """Absolute value; of a complex number its distance from zero."""
@@ -181,6 +252,7 @@ def _zero_slope(xp: Any, grad: Any) -> tuple[Any]:
     return (xp.zeros_like(grad),)
 
 
+@public(also={"input": "x"}, out=True, sample=[((3, 4),)])
 @op(vjp=_zero_slope, infer="elementwise", takes="ifc")
 def sign(xp, x):
     """-1, 0 or 1 by the sign of x; a unit number for complex x."""
@@ -197,28 +269,38 @@ def _sgn_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (xp.where(size == 0, 0, slope).astype(x.dtype),)
 
 
+@public(sample=[((3, 4),)])
 @op(name="sgn", vjp=_sgn_vjp, infer="elementwise", takes="ifc")
 def sgn(xp, x):
     """x / |x|, and 0 where x is 0."""
     return direction(xp, x)
 
 
-def _stepwise(name: str, doc: str, function: str) -> Any:
-    """A function that is constant between jumps: integers pass, the gradient is zero."""
-
-    def lowering(xp: Any, x: Any) -> Any:
-        return x if x.dtype.kind in "iub" else getattr(xp, function)(x)
-
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(lowering, name=name, vjp=_zero_slope, infer="elementwise", takes="bif")
+# Constant between jumps: integers pass, the gradient is zero.
+_stepwise = op(vjp=_zero_slope, infer="elementwise", takes="bif")
 
 
-floor = _stepwise("floor", "The largest integer not above x.", "floor")
-ceil = _stepwise("ceil", "The smallest integer not below x.", "ceil")
-_trunc = _stepwise("trunc", "x without its fraction.", "trunc")
+@public(also={"input": "x"}, out=True, inplace="method", sample=[((3, 4),)])
+@_stepwise
+def floor(xp, x):
+    """The largest integer not above x."""
+    return x if x.dtype.kind in "iub" else xp.floor(x)
 
 
+@public(also={"input": "x"}, out=True, inplace="method", sample=[((3, 4),)])
+@_stepwise
+def ceil(xp, x):
+    """The smallest integer not below x."""
+    return x if x.dtype.kind in "iub" else xp.ceil(x)
+
+
+@op(name="trunc", vjp=_zero_slope, infer="elementwise", takes="bif")
+def _trunc(xp, x):
+    """x without its fraction."""
+    return x if x.dtype.kind in "iub" else xp.trunc(x)
+
+
+@public(inplace=True, sample=[((3, 4),)], takes="ifc")
 def trunc(input: Tensor, name: str | None = None) -> Tensor:
     """x without its fraction."""
     return _trunc(input)
@@ -237,6 +319,7 @@ def _round(xp, x, decimals=0):
     return xp.round(x / factor) * factor
 
 
+@public(also={"input": "x"}, out=True, inplace="method", sample=[((3, 4),)], takes="ifc")
 def round(x: Tensor, decimals: int = 0, name: str | None = None) -> Tensor:
     """The nearest number with `decimals` digits after the point; halves go to the even one."""
     return _round(x, decimals)
@@ -246,6 +329,7 @@ def _same_slope(xp: Any, grad: Any) -> tuple[Any]:
     return (grad,)
 
 
+@public(also={"input": "x"}, out=True, inplace=True, sample=[((3, 4),)])
 @op(vjp=_same_slope, infer="elementwise", takes="if")
 def frac(xp, x):
     """The fraction of x, with the sign of x."""
@@ -256,13 +340,14 @@ def _neg_vjp(xp: Any, grad: Any) -> tuple[Any]:
     return (-grad,)
 
 
+@public(inplace=True, sample=[((3, 4),)])
 @op(vjp=_neg_vjp, infer="elementwise")
 def neg(xp, x):
     """-x."""
     return x if x.dtype.kind == "b" else -x
 
 
-negative = neg
+negative = another_name("negative", neg, inplace=False, sample=[((3, 4),)])
 
 
 @op(vjp=_same_slope, infer="elementwise", exact=True)
@@ -271,6 +356,7 @@ def assign_value(xp, x):
     return x
 
 
+@public(method=False, sample=[((3, 4),)])
 def positive(x: Tensor, name: str | None = None) -> Tensor:
     """x itself, as a new tensor; bool has no sign and is refused."""
     if x.dtype is dt.bool_:
@@ -290,11 +376,13 @@ def _times(xp, x, factor):
     return x * factor
 
 
+@public(sample=[((3, 4),)])
 def deg2rad(x: Tensor, name: str | None = None) -> Tensor:
     """Degrees to radians."""
     return _times(x, math.pi / 180)
 
 
+@public(sample=[((3, 4),)])
 def rad2deg(x: Tensor, name: str | None = None) -> Tensor:
     """Radians to degrees."""
     return _times(x, 180 / math.pi)
@@ -307,49 +395,60 @@ def _sinc_slope(xp: Any, x: Any) -> Any:
     return xp.where(x == 0, 0, slope).astype(x.dtype)
 
 
-sinc = _smooth("sinc", "sin(pi x) / (pi x), 1 at 0.", lambda xp, x: xp.sinc(x), by_x=_sinc_slope)
+@public(inplace=True, sample=[((3, 4),)])
+@_smooth(by_x=_sinc_slope)
+def sinc(xp, x):
+    """sin(pi x) / (pi x), 1 at 0."""
+    return xp.sinc(x)
 
 
 # --- tests of each element --------------------------------------------------------------------
 
 
+@public(also={"input": "x"})
 @op(infer="bool", differentiable=False)
 def isnan(xp, x):
     """Where x is not a number."""
     return xp.isnan(x)
 
 
+@public(also={"input": "x"})
 @op(infer="bool", differentiable=False)
 def isinf(xp, x):
     """Where x is infinite."""
     return xp.isinf(x)
 
 
+@public(also={"input": "x"})
 @op(infer="bool", differentiable=False)
 def isfinite(xp, x):
     """Where x is neither infinite nor NaN."""
     return xp.isfinite(x)
 
 
-@op(infer="bool", differentiable=False, takes="bif")
+@public
+@op(infer="bool", differentiable=False, takes="if")
 def isposinf(xp, x):
     """Where x is +inf."""
     return xp.isposinf(x)
 
 
-@op(infer="bool", differentiable=False, takes="bif")
+@public
+@op(infer="bool", differentiable=False, takes="if")
 def isneginf(xp, x):
     """Where x is -inf."""
     return xp.isneginf(x)
 
 
+@public
 @op(infer="bool", differentiable=False)
 def isreal(xp, x):
     """Where x has no imaginary part."""
     return xp.isreal(x)
 
 
-@op(infer="bool", differentiable=False, takes="bif")
+@public
+@op(infer="bool", differentiable=False, takes="if")
 def signbit(xp, x):
     """Where the sign of x is set (also for -0.0)."""
     return x < 0 if x.dtype.kind in "iub" else xp.signbit(x)
@@ -377,7 +476,8 @@ def _angle_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
     return (grad * slope.astype(x.dtype),)
 
 
-@op(vjp=_angle_vjp, infer=real_of)
+@public(sample=[((3, 4),)])
+@op(vjp=_angle_vjp, infer=real_of, takes="fc")
 def angle(xp, x):
     """The argument of a complex number; 0 or pi for real ones."""
     return xp.angle(x).astype(_real_dtype(dt.as_dtype(x.dtype)).numpy)
@@ -387,7 +487,8 @@ def _conj_vjp(xp: Any, grad: Any) -> tuple[Any]:
     return (conj_of(xp, grad),)
 
 
-@op(vjp=_conj_vjp, infer="elementwise")
+@public(sample=[((3, 4),)])
+@op(vjp=_conj_vjp, infer="elementwise", takes="ifc")
 def conj(xp, x):
     """The complex conjugate."""
     return conj_of(xp, x)
@@ -401,7 +502,14 @@ def _stanh_vjp(xp: Any, grad: Any, x: Any, scale_a: Any, scale_b: Any) -> tuple[
     return grad * conj_of(xp, scale_a * scale_b * (1 - t * t)), None, None
 
 
-@op(inputs=("x", "scale_a", "scale_b"), vjp=_stanh_vjp, promote="float", infer="elementwise")
+@public(sample=[((3, 4),)])
+@op(
+    inputs=("x", "scale_a", "scale_b"),
+    vjp=_stanh_vjp,
+    promote="float",
+    infer="elementwise",
+    takes="ifc",
+)
 def stanh(xp, x, scale_a=0.67, scale_b=1.7159):
     """scale_b * tanh(scale_a * x)."""
     return scale_b * xp.tanh(scale_a * x)
@@ -414,7 +522,8 @@ def _logit_vjp(xp: Any, grad: Any, x: Any, eps: Any) -> tuple[Any, None]:
     return xp.where((x < eps) | (x > 1 - eps), xp.zeros_like(slope), slope), None
 
 
-@op(inputs=("x", "eps"), vjp=_logit_vjp, promote="float", infer="elementwise")
+@public(inplace=True)
+@op(inputs=("x", "eps"), vjp=_logit_vjp, promote="float", infer="elementwise", takes="ifc")
 def logit(xp, x, eps=None):
     """log(x / (1 - x)); with `eps`, x is first clipped to [eps, 1 - eps]."""
     if eps is not None:
@@ -426,6 +535,7 @@ def _nan_to_num_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any, None, None, None]:
     return xp.where(xp.isfinite(x), grad, xp.zeros_like(grad)), None, None, None
 
 
+@public(inplace=True)
 @op(
     inputs=("x", "nan", "posinf", "neginf"), vjp=_nan_to_num_vjp, infer=lambda x, *_: x,
     takes={"x": "f"}, exact=True,
@@ -456,14 +566,32 @@ def _cast(xp, x, dtype="float32"):
     to = dt.as_dtype(dtype).numpy
     if x.dtype.kind == "c" and to.kind != "c":
         x = xp.real(x)
+    if xp is not np and to.kind in "iu" and dt.as_dtype(x.dtype).is_floating:
+        return _as_integers(xp, x.astype(np.float32) if x.dtype.itemsize < 4 else x, to)
     return x.astype(to)
 
 
+def _as_integers(xp: Any, x: Any, to: np.dtype) -> Any:
+    """Floats as integers: like NumPy and Paddle on x86 where they do not fit. XLA would saturate,
+    so that a program's numbers would change when it is compiled."""
+    if to.itemsize < 4:  # the last bits of 32
+        return _as_integers(xp, x, np.dtype(np.int32)).astype(to)
+    if to.kind == "u":  # the last bits of 64
+        small = _as_integers(xp, x, np.dtype(np.int64)).astype(to)
+        return small if to.itemsize == 4 else xp.where(x < 2.0**63, small, x.astype(to))
+    bits = 8 * to.itemsize - 1
+    whole = xp.trunc(x)
+    fits = (whole >= -(2.0**bits)) & (whole < 2.0**bits)
+    return xp.where(fits, x.astype(to), np.iinfo(to).min)
+
+
+@public
 def cast(x: Tensor, dtype: Any) -> Tensor:
     """x with elements of another type; gradients come back in the old one."""
     return _cast(x, dt.as_dtype(dtype).name)
 
 
+@public
 def assign(x: Any, output: Tensor | None = None) -> Tensor:
     """A copy of a tensor, array, list or number, put into `output` if that is given."""
     if isinstance(x, Tensor):
@@ -480,61 +608,7 @@ def assign(x: Any, output: Tensor | None = None) -> Tensor:
     return views.assign(output, made, "assign")
 
 
+@public
 def clone(x: Tensor, name: str | None = None) -> Tensor:
     """A copy that keeps its place in the gradient's graph."""
     return assign_value(x)
-
-
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "angle",
-            "asin",
-    "asinh",
-    "assign",
-    "atan",
-    "atanh",
-    "cast",
-    "ceil",
-    "clone",
-    "conj",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "exp",
-    "expm1",
-    "floor",
-    "frac",
-        "isfinite",
-    "isinf",
-    "isnan",
-    "isneginf",
-    "isposinf",
-    "isreal",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logit",
-    "nan_to_num",
-    "neg",
-    "negative",
-    "positive",
-    "rad2deg",
-        "reciprocal",
-    "round",
-    "rsqrt",
-    "sgn",
-    "sigmoid",
-    "sign",
-    "signbit",
-    "sin",
-    "sinc",
-    "sinh",
-    "sqrt",
-    "square",
-    "stanh",
-    "tan",
-    "tanh",
-    "trunc",     ]  # fmt: skip

@@ -1,53 +1,32 @@
 """Tensor's operators and methods, attached once all op families are imported.
 
 Operators are the generated op functions themselves, without a wrapper in between, because they
-are called more often than anything else. Methods are the public functions of the `paddle`
-namespace whose first argument is a tensor.
+are called more often than anything else. Methods are public functions (`api/public.py`), and
+what this file and others mark as `@method`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from bireme.api.public import method, methods
+from bireme.api.types import DTypeLike, PlaceLike
 from bireme.core import dims, views
 from bireme.core import dtype as dt
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
-from bireme.core.keywords import accept
 from bireme.core.op import OPS, TENSOR_TYPES, Op, invoke
 from bireme.core.place import Place, as_place, keep_on_host, place_of
 from bireme.core.tensor import Tensor
-from bireme.core.trace import Value
-from bireme.ops import inplace, joining, manipulation, rearrange, sparse_math, sparse_tensor
+from bireme.core.value import value_of
+from bireme.ops import linalg, logic, manipulation, math, math_unary, sparse_math
 from bireme.ops.creation import full
-from bireme.ops.forms import FORMS
 from bireme.ops.math_unary import assign_value, cast
 from bireme.ops.slicing import getitem, setitem
-
-# Public functions of `paddle` that are no methods: they make tensors, or take none first.
-NOT_METHODS = frozenset((
-    "arange", "as_tensor", "asarray", "assign", "bernoulli", "binomial", "cartesian_prod", "cat",
-    "check_shape", "column_stack", "complex", "concatenate", "create_parameter", "crop", "dstack",
-    "einsum", "empty", "empty_like", "erf_", "expm1_", "eye", "finfo", "from_dlpack", "from_numpy",
-    "full", "full_like", "ger", "get_cuda_rng_state", "get_rng_state", "hstack", "iinfo",
-    "linspace", "log_normal", "logspace", "manual_seed", "meshgrid", "normal",
-    "ones", "ones_like", "pdist", "poisson", "positive", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "randperm", "range", "row_stack", "searchsorted",
-    "seed", "set_cuda_rng_state", "set_rng_state", "standard_gamma", "standard_normal",
-    "to_dlpack", "to_tensor", "tril_indices", "triu_indices", "uniform", "vecdot", "vstack",
-    "zeros", "zeros_like",
-))  # fmt: skip
-
-# Functions of `paddle.linalg`, `paddle.signal` and `paddle.nn.functional` that are methods too.
-ELSEWHERE = (
-    "cholesky", "cholesky_inverse", "cholesky_solve", "cond", "corrcoef", "cov", "eig", "eigvals",
-    "eigvalsh", "householder_product", "inverse", "istft", "lstsq", "lu", "lu_unpack",
-    "matrix_power", "multi_dot", "norm", "ormqr", "pca_lowrank", "pinv", "qr", "sigmoid",
-    "slogdet", "softmax", "solve", "stft", "svd_lowrank", "top_p_sampling",
-)  # fmt: skip
 
 # --- operators ------------------------------------------------------------------------------------
 
@@ -69,9 +48,9 @@ REFLECTED = {
 
 # Operators whose public function does more than call one op.
 BY_FUNCTION = {
-    "__abs__": "abs", "__invert__": "bitwise_not", "__lshift__": "bitwise_left_shift",
-    "__matmul__": "matmul", "__neg__": "neg", "__pow__": "pow",
-    "__rshift__": "bitwise_right_shift",
+    "__abs__": math_unary.abs, "__invert__": logic.bitwise_not,
+    "__lshift__": logic.bitwise_left_shift, "__matmul__": linalg.matmul,
+    "__neg__": math_unary.neg, "__pow__": math.pow, "__rshift__": logic.bitwise_right_shift,
 }  # fmt: skip
 
 _OPERANDS = (int, float, complex, np.generic, np.ndarray, Tensor)
@@ -87,7 +66,7 @@ def _invoke_operator(op: Op, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) ->
     return invoke(op, inputs, attrs)
 
 
-def as_operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def as_operator(function: Any, name: str) -> Callable[..., Any]:
     """A generated op function under an operator's name.
 
     The code is shared; only its general path is exchanged, so the quick path stays as it is.
@@ -95,7 +74,7 @@ def as_operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     scope = {**function.__globals__, "_invoke": _invoke_operator}
     made = FunctionType(function.__code__, scope, name, function.__defaults__)
     made.__doc__, made.__qualname__ = function.__doc__, f"Tensor.{name}"
-    made.op = function.op  # type: ignore[attr-defined]
+    made.__dict__.update(function.__dict__)
     return made
 
 
@@ -137,12 +116,14 @@ def _contains(self: Tensor, value: Any) -> bool:
 # --- methods of the handle ----------------------------------------------------------------------
 
 
+@method
 def astype(self: Tensor, dtype: Any) -> Tensor:
     """This tensor with another dtype; itself if it has that dtype already."""
     want = dt.as_dtype(dtype)
     return self if self._value.aval.dtype is want else cast(self, want)
 
 
+@method
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """This tensor in the dtype of `other`."""
     return astype(self, other._value.aval.dtype)
@@ -175,17 +156,20 @@ def _moved(x: Tensor, place: Place) -> Tensor:
         buffer = np.asarray(x._array()).view()  # an array of its own: the mark is for it alone
         keep_on_host(buffer)
     else:
-        from bireme.core import jax_door
+        buffer = place.put(x._array())
+    made = value_of(x._value.aval, buffer)
+    if x._value.buf.__class__ is np.ndarray and x.dtype.is_integer:
+        made.host = x._value.buf
+    return Tensor(made, x._node)
 
-        buffer = jax_door.jax().device_put(x._array(), place.device())
-    return Tensor(Value(x._value.aval, None, 0, buffer), x._node)
 
-
+@method
 def cpu(self: Tensor) -> Tensor:
     """This tensor in the host's memory."""
     return _moved(self, as_place("cpu"))
 
 
+@method
 def cuda(self: Tensor, device_id: int | str | Place | None = None, blocking: bool = True) -> Tensor:
     """This tensor on a GPU, the first by default."""
     if isinstance(device_id, str | Place):
@@ -193,11 +177,13 @@ def cuda(self: Tensor, device_id: int | str | Place | None = None, blocking: boo
     return _moved(self, as_place(f"gpu:{device_id or 0}"))
 
 
+@method
 def pin_memory(self: Tensor, blocking: bool = True) -> Tensor:
     """This tensor in host memory; the engine's copies need no pinned pages."""
     return cpu(self)
 
 
+@method
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """This tensor with another dtype, on another device, or both as `other` has them.
 
@@ -228,6 +214,18 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return assign_value(made) if want["copy"] and made is self else made
 
 
+@method
+def _to(
+    self: Tensor,
+    device: PlaceLike | None = None,
+    dtype: DTypeLike | None = None,
+    blocking: bool | None = None,
+    copy_tensor: bool | None = None,
+) -> Tensor:
+    """`to`, with the order of arguments that Paddle's own `to` ends in."""
+    return to(self, device, dtype, blocking, bool(copy_tensor))
+
+
 def _is_dtype(spec: Any) -> bool:
     if isinstance(spec, Place) or spec is None:
         return False
@@ -238,6 +236,7 @@ def _is_dtype(spec: Any) -> bool:
     return True
 
 
+@method
 def apply(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
     """`func(self)`, for tensors that need no gradient."""
     if not self.stop_gradient:
@@ -245,11 +244,13 @@ def apply(self: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
     return func(self)
 
 
+@method
 def is_same_shape(self: Tensor, y: Tensor) -> bool:
     """Whether both tensors have the same shape."""
     return self.shape == y.shape
 
 
+@method
 def data_ptr(self: Tensor) -> int:
     """The address of the contents."""
     buffer = self._array()
@@ -258,32 +259,38 @@ def data_ptr(self: Tensor) -> int:
     return buffer.unsafe_buffer_pointer()
 
 
+@method
 def get_strides(self: Tensor) -> list[int]:
     """How many elements apart neighbours lie in memory, for each dimension."""
     return list(views.strides(self))
 
 
+@method
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """The strides of all dimensions, or of one."""
     found = get_strides(self)
     return found if dim is None else found[dim]
 
 
+@method
 def is_contiguous(self: Tensor) -> bool:
     """Whether the elements lie in order, without gaps."""
     return self._view is None or views.is_contiguous(self)
 
 
+@method
 def contiguous(self: Tensor) -> Tensor:
     """This tensor if its elements lie in order, else a copy of it."""
     return self if is_contiguous(self) else assign_value(self)
 
 
+@method
 def _is_shared_buffer_with(self: Tensor, other: Tensor) -> bool:
     """Whether both see each other's writes, as views of one tensor."""
     return views.share_memory(self, other)
 
 
+@method
 def get_device(self: Tensor) -> int:
     """The number of the GPU that holds this tensor, -1 for the CPU."""
     place = self.place
@@ -304,6 +311,7 @@ def _factory(name: str, default: Any) -> Callable[..., Tensor]:
     return make
 
 
+@method
 def new_full(
     self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -315,18 +323,9 @@ def new_full(
     return full(size, fill_value, want, **wanted)
 
 
+@method
 def get_selected_rows(self: Tensor) -> None:
     """None, as for every dense tensor in Paddle: gradients of tables are dense too."""
-
-
-HANDLE_METHODS = (
-    _is_shared_buffer_with, apply, astype, contiguous, cpu, cuda, data_ptr, get_device,
-    get_strides, is_contiguous, is_same_shape, new_full, pin_memory, stride, to, type_as,
-    joining.split_with_sizes, manipulation.repeat, rearrange.fill_diagonal_,
-    rearrange.fill_diagonal_tensor,
-    inplace.make_inplace(rearrange.fill_diagonal_tensor), inplace.reconstruct_from_,
-    get_selected_rows, *sparse_tensor.METHODS,
-)  # fmt: skip
 
 
 def _transposed(self: Tensor) -> Tensor:
@@ -340,7 +339,7 @@ def _data(self: Tensor) -> Tensor:
 
 
 def _set_data(self: Tensor, value: Tensor) -> None:
-    self._put(Value(self._value.aval, None, 0, value._array()))
+    self._put(value_of(self._value.aval, value._array()))
 
 
 PROPERTIES = {
@@ -357,50 +356,33 @@ PROPERTIES = {
 }
 
 
+for _name, _want in _CONVERTERS.items():
+    method(_converter(_name, _want))
+for _name, _fill in (("new_empty", 0), ("new_ones", 1), ("new_zeros", 0)):
+    method(_factory(_name, _fill))
+
+
 # --- attaching ------------------------------------------------------------------------------------
 
 
-def _generated(op_name: str, functions: dict[str, Any]) -> Callable[..., Any] | None:
-    """The generated function of an op, which may stand under another name in its module."""
-    op = OPS.get(op_name)
-    return None if op is None else _FUNCTION_OF.get(op)
-
-
-_FUNCTION_OF: dict[Op, Callable[..., Any]] = {}
-
-
-def attach(functions: dict[str, Any], modules: Any) -> None:
-    """Give Tensor its operators and methods: `functions` are the public ones by name."""
+def attach() -> None:
+    """Give Tensor its operators and methods."""
+    import_module("bireme.ops.methods_inner")  # records more of them
     sparse_math.attach()
-    for module in modules:
-        for value in vars(module).values():
-            if isinstance(getattr(value, "op", None), Op):
-                _FUNCTION_OF.setdefault(value.op, value)
     for name, op_name in OPERATORS.items():
-        function = _generated(op_name, functions)
-        if function is not None:
-            setattr(Tensor, name, as_operator(function, name))
-    for name, public in BY_FUNCTION.items():
-        if public in functions:
-            setattr(Tensor, name, functions[public])
+        setattr(Tensor, name, as_operator(OPS[op_name].function, name))
+    for name, function in BY_FUNCTION.items():
+        setattr(Tensor, name, function)
     for name, direct in REFLECTED.items():
-        if direct in vars(Tensor):
-            setattr(Tensor, name, _reflected(vars(Tensor)[direct], name))
+        setattr(Tensor, name, _reflected(vars(Tensor)[direct], name))
     own = {
         "__contains__": _contains, "__getitem__": getitem, "__iter__": _iterate, "__pos__": _pos,
-        "__setitem__": setitem, "new_empty": _factory("new_empty", 0),
-        "new_ones": _factory("new_ones", 1), "new_zeros": _factory("new_zeros", 0),
+        "__setitem__": setitem,
     }  # fmt: skip
-    own |= {f.__name__: f for f in HANDLE_METHODS}
-    own |= {name: _converter(name, want) for name, want in _CONVERTERS.items()}
-    own |= PROPERTIES
-    for name, value in own.items():
+    for name, value in (own | PROPERTIES).items():
         setattr(Tensor, name, value)
-    kept = set(vars(Tensor))
-    # The first family with the name has it: `cond` is a matrix's, not the branch of a graph.
-    families = [*modules][::-1]
-    found = {n: getattr(m, n) for m in families for n in ELSEWHERE if callable(getattr(m, n, None))}
-    found |= functions | inplace.methods(functions | found)
-    for name, function in accept("", found, guard=False, forms=FORMS).items():
-        if name not in NOT_METHODS and name not in kept:
-            setattr(Tensor, name, function)
+    own_names = set(vars(Tensor))
+    for name, function in methods().items():
+        if name in own_names:
+            raise ImportError(f"Tensor.{name} is defined twice; write method=False for one of them")
+        setattr(Tensor, name, function)

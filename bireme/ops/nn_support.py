@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.host import jax_door
 
 _LOW_PRECISION = {dt.float16.numpy, dt.bfloat16.numpy}
 

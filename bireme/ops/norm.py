@@ -12,12 +12,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import float32, float64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.nn_support import channel_shape, need_float, pad_constant, wide
+
+public = namespace("paddle.nn.functional")
 
 
 def _moments(xp: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
@@ -227,6 +230,7 @@ def _channel_axis(function: str, x: Tensor, data_format: str) -> int:
     )
 
 
+@public
 def batch_norm(
     x: Tensor,
     running_mean: Tensor,
@@ -243,11 +247,14 @@ def batch_norm(
     """`x` with mean 0 and variance 1 per channel, then scaled by weight and moved by bias.
 
     In training the batch's own statistics are used, and the running ones become
-    momentum * running + (1 - momentum) * batch, in place. Otherwise, or with
-    use_global_stats=True, the running statistics are used and stay.
+    momentum * running + (1 - momentum) * batch, in place. Otherwise the running statistics are
+    used and stay. `use_global_stats` decides instead of `training` where it is not None: True
+    takes the running statistics, False the batch's.
     """
     axis = 1 if data_format == "NCHW" else _channel_axis("batch_norm", x, data_format)
-    if not training or use_global_stats:
+    if use_global_stats is None:
+        use_global_stats = not training
+    if use_global_stats:
         return _batch_norm_fixed(x, weight, bias, running_mean, running_var, axis, epsilon)
     out, mean, variance = _batch_norm_train(
         x, weight, bias, running_mean, running_var, float(momentum), axis, epsilon
@@ -329,6 +336,7 @@ def _normalized_dims(function: str, x: Tensor, normalized_shape: Any) -> int:
     return dims
 
 
+@public(also={"input": "x", "eps": "epsilon"})
 def layer_norm(
     x: Tensor,
     normalized_shape: int | Sequence[int],
@@ -381,6 +389,7 @@ def _rms_norm(xp, x, weight, dims=1, epsilon=1e-5):
     return xp.reshape(out.astype(x.dtype), x.shape)
 
 
+@public
 def rms_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -449,6 +458,7 @@ def _group_norm(xp, x, weight, bias, groups=0, epsilon=1e-5, axis=1):
     return out.astype(x.dtype)
 
 
+@public(also={"input": "x"})
 def group_norm(
     x: Tensor,
     num_groups: int,
@@ -465,6 +475,7 @@ def group_norm(
     return _group_norm(x, weight, bias, num_groups, epsilon, axis)
 
 
+@public
 def instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -522,6 +533,7 @@ def _local_response_norm(xp, x, alpha, beta, k, size=5, axis=1):
     return x * (k + alpha * _channel_means(xp, x * x, size, axis, False)) ** -beta
 
 
+@public
 def local_response_norm(
     x: Tensor,
     size: int,
@@ -539,8 +551,3 @@ def local_response_norm(
         )
     axis = _channel_axis("local_response_norm", x, data_format)
     return _local_response_norm(x, float(alpha), float(beta), float(k), size, axis)
-
-
-__all__ = [
-    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
-]  # fmt: skip

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.nn_support import one_of, pad_constant, scatter_add
+
+public = namespace("paddle.nn.functional")
 
 _MODES = ("constant", "reflect", "replicate", "circular")
 
@@ -116,6 +119,7 @@ def _pairs(
     return tuple(pairs)
 
 
+@public(also={"input": "x"})
 def pad(
     x: Tensor,
     pad: Any,
@@ -143,6 +147,7 @@ def pad(
     return _pad_copy(x, pairs, mode)
 
 
+@public
 def zeropad2d(
     x: Tensor, padding: Any, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
@@ -150,6 +155,3 @@ def zeropad2d(
     if isinstance(padding, int):
         padding = [padding] * 4
     return pad(x, padding, "constant", 0.0, data_format)
-
-
-__all__ = ["pad", "zeropad2d"]

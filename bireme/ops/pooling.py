@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops.conv import Pairs, padding_pairs
 from bireme.ops.nn_support import (
     channel_shape,
@@ -31,6 +32,8 @@ from bireme.ops.nn_support import (
     scatter_add,
     wide,
 )
+
+public = namespace("paddle.nn.functional")
 
 Plan = tuple[Any, ...]
 
@@ -398,6 +401,7 @@ def _max(
     return tuple(_max_pool_with_index(x, axes, plans, pads))
 
 
+@public(takes="ifc")
 def max_pool1d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
     ceil_mode: bool = False, name: str | None = None,
@@ -406,6 +410,7 @@ def max_pool1d(
     return _max("max_pool1d", 1, x, kernel_size, stride, padding, return_mask, ceil_mode, "NCL")
 
 
+@public(takes="ifc")
 def max_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
     ceil_mode: bool = False, data_format: str = "NCHW", name: str | None = None,
@@ -416,6 +421,7 @@ def max_pool2d(
     )
 
 
+@public(takes="fc")
 def max_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
     ceil_mode: bool = False, data_format: str = "NCDHW", name: str | None = None,
@@ -444,6 +450,7 @@ def _avg(
     return _avg_pool(x, axes, plans, pads, counted) * (size / divisor)
 
 
+@public
 def avg_pool1d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, exclusive: bool = True,
     ceil_mode: bool = False, name: str | None = None,
@@ -452,6 +459,7 @@ def avg_pool1d(
     return _avg("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, exclusive, None, "NCL")
 
 
+@public
 def avg_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     exclusive: bool = True, divisor_override: float | None = None, data_format: str = "NCHW",
@@ -464,6 +472,7 @@ def avg_pool2d(
     )  # fmt: skip
 
 
+@public
 def avg_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     exclusive: bool = True, divisor_override: float | None = None, data_format: str = "NCDHW",
@@ -491,6 +500,7 @@ def _lp(
     return _lp_pool(x, axes, plans, pads, float(norm_type))
 
 
+@public(also={"input": "x"})
 def lp_pool1d(
     x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, data_format: str = "NCL", name: str | None = None,
@@ -499,15 +509,10 @@ def lp_pool1d(
     return _lp("lp_pool1d", 1, x, norm_type, kernel_size, stride, padding, ceil_mode, data_format)
 
 
+@public(also={"input": "x"})
 def lp_pool2d(
     x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, data_format: str = "NCHW", name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """sum(x^p)^(1/p) of every window of [N, C, H, W]."""
     return _lp("lp_pool2d", 2, x, norm_type, kernel_size, stride, padding, ceil_mode, data_format)
-
-
-__all__ = [
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "max_pool1d", "max_pool2d",
-    "max_pool3d",
-]  # fmt: skip

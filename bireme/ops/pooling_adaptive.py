@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
-from bireme.core.random import next_key, uniform
+from bireme.core.random import next_key
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.ops.nn_support import ints, need_float, need_integer
 from bireme.ops.pooling import (
@@ -20,6 +23,9 @@ from bireme.ops.pooling import (
     _max_pool,
     _max_pool_with_index,
 )
+from bireme.ops.random_bits import uniform
+
+public = namespace("paddle.nn.functional")
 
 # --- adaptive -----------------------------------------------------------------------------------
 
@@ -77,11 +83,13 @@ def _adaptive_avg(function: str, n: int, x: Tensor, output_size: Any, data_forma
     return _avg_pool(x, *how, how[2])
 
 
+@public(also={"input": "x"})
 def adaptive_avg_pool1d(x: Tensor, output_size: Any, name: str | None = None) -> Tensor:
     """The mean over `output_size` windows that cover [N, C, L]."""
     return _adaptive_avg("adaptive_avg_pool1d", 1, x, output_size, "NCL")
 
 
+@public(also={"input": "x"})
 def adaptive_avg_pool2d(
     x: Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
@@ -89,6 +97,7 @@ def adaptive_avg_pool2d(
     return _adaptive_avg("adaptive_avg_pool2d", 2, x, output_size, data_format)
 
 
+@public(also={"input": "x"})
 def adaptive_avg_pool3d(
     x: Tensor, output_size: Any, data_format: str = "NCDHW", name: str | None = None
 ) -> Tensor:
@@ -101,6 +110,7 @@ def _adaptive_max(function: str, n: int, x: Tensor, output_size: Any, return_mas
     return tuple(_max_pool_with_index(x, *how)) if return_mask else _max_pool(x, *how)
 
 
+@public(also={"input": "x", "return_indices": "return_mask"}, takes="fc")
 def adaptive_max_pool1d(
     x: Tensor, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
@@ -108,6 +118,7 @@ def adaptive_max_pool1d(
     return _adaptive_max("adaptive_max_pool1d", 1, x, output_size, return_mask)
 
 
+@public(also={"input": "x", "return_indices": "return_mask"}, takes="fc")
 def adaptive_max_pool2d(
     x: Tensor, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
@@ -115,6 +126,7 @@ def adaptive_max_pool2d(
     return _adaptive_max("adaptive_max_pool2d", 2, x, output_size, return_mask)
 
 
+@public(also={"input": "x", "return_indices": "return_mask"}, takes="fc")
 def adaptive_max_pool3d(
     x: Tensor, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
@@ -165,6 +177,7 @@ def _fractional(
     return tuple(_max_pool_with_index(x, *how)) if return_mask else _max_pool(x, *how)
 
 
+@public(takes="fc")
 def fractional_max_pool2d(
     x: Tensor, output_size: Any, kernel_size: Any = None, random_u: float | None = None,
     return_mask: bool = False, name: str | None = None,
@@ -175,6 +188,7 @@ def fractional_max_pool2d(
     )
 
 
+@public(takes="fc")
 def fractional_max_pool3d(
     x: Tensor, output_size: Any, kernel_size: Any = None, random_u: float | None = None,
     return_mask: bool = False, name: str | None = None,
@@ -211,6 +225,7 @@ def _unpool_check(x: Aval, indices: Aval, space: Any) -> None:
     vjp=_unpool_vjp,
     check=_unpool_check,
     infer=lambda x, indices, space: aval((*x.shape[:2], *space), x.dtype),
+    requires=lambda x, indices, space: [InRange("indices", 0, math.prod(space) - 1)],
 )
 def _max_unpool(xp, x, indices, space=()):
     values, places = _rows(xp, x), _rows(xp, indices)
@@ -250,6 +265,7 @@ def _unpool(
     return _max_unpool(x, indices, space)
 
 
+@public
 def max_unpool1d(
     x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     data_format: str = "NCL", output_size: Any = None, name: str | None = None,
@@ -260,6 +276,7 @@ def max_unpool1d(
     )
 
 
+@public(takes="ifc")
 def max_unpool2d(
     x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     data_format: str = "NCHW", output_size: Any = None, name: str | None = None,
@@ -270,6 +287,7 @@ def max_unpool2d(
     )
 
 
+@public
 def max_unpool3d(
     x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     data_format: str = "NCDHW", output_size: Any = None, name: str | None = None,
@@ -278,10 +296,3 @@ def max_unpool3d(
     return _unpool(
         "max_unpool3d", 3, x, indices, kernel_size, stride, padding, output_size, data_format
     )
-
-
-__all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
-    "adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d",
-    "max_unpool1d", "max_unpool2d", "max_unpool3d",
-]  # fmt: skip

@@ -211,6 +211,3 @@ def ragged_max(xp, x, offsets):
     ids = _places(xp, offsets, x.shape[0])[0]
     out = xp.full((offsets.shape[0] - 1, *x.shape[1:]), -np.inf, x.dtype)
     return scatter_into(xp, out, ids, x, "max")
-
-
-__all__: list[str] = []

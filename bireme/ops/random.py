@@ -1,7 +1,7 @@
 """Random tensors.
 
 Every op takes a key (seed, offset) from the default generator as run-time inputs, so a program
-with random ops is compiled once, and gives the same numbers in every tier; see `core/random.py`.
+with random ops is compiled once, and gives the same numbers in every tier (`ops/random_bits.py`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,28 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
-from bireme.core import random as rng
 from bireme.core import views
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.random import get_rng_state, next_key, seed, set_rng_state
+from bireme.core.requirements import Holds, InRange
 from bireme.core.tensor import Tensor
+from bireme.ops import random_bits
 from bireme.ops.axes import ints, number
 from bireme.ops.creation import placed
 from bireme.ops.math import complex as complex_of
 from bireme.ops.math import multiply, plus
 from bireme.ops.math_unary import cast, exp
 
-manual_seed = seed
-get_cuda_rng_state, set_cuda_rng_state = get_rng_state, set_rng_state
+public(seed)
+public(get_rng_state)
+public(set_rng_state)
+manual_seed = another_name("manual_seed", seed)
+get_cuda_rng_state = another_name("get_cuda_rng_state", get_rng_state)
+set_cuda_rng_state = another_name("set_cuda_rng_state", set_rng_state)
 
 
 def _shape(shape: Any, name: str) -> tuple[Any, ...]:
@@ -62,7 +68,7 @@ def _uniform(xp, seed, offset, low, high, shape=(), dtype="float32"):
     """Uniform numbers in [low, high)."""
     to = dt.as_dtype(dtype).numpy
     work = np.float64 if to == np.float64 else np.float32
-    unit = rng.uniform(xp, seed, offset, shape, to).astype(work)
+    unit = random_bits.uniform(xp, seed, offset, shape, to).astype(work)
     low, high = xp.asarray(low).astype(work), xp.asarray(high).astype(work)
     return (unit * (high - low) + low).astype(to)
 
@@ -72,7 +78,7 @@ def _normal(xp, seed, offset, mean, std, shape=(), dtype="float32"):
     """Normal numbers with a mean and a standard deviation."""
     to = dt.as_dtype(dtype).numpy
     work = np.float64 if to == np.float64 else np.float32
-    z = rng.normal(xp, seed, offset, shape, work)
+    z = random_bits.normal(xp, seed, offset, shape, work)
     return (z * xp.asarray(std).astype(work) + xp.asarray(mean).astype(work)).astype(to)
 
 
@@ -89,6 +95,7 @@ def _drawn(draw: Any, key: Any, a: float, b: float, shape: Any, dtype: Any, name
     return complex_of(pair[0], pair[1])
 
 
+@public(out=True)
 def uniform(
     shape: Any, dtype: Any = None, min: float = 0, max: float = 1.0, seed: int = 0,
     name: str | None = None, *, device: Any = None, requires_grad: bool = False,
@@ -105,6 +112,7 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, Tensor) else float(value)
 
 
+@public(also={"size": "shape"}, out=True, spread=0)
 def rand(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -114,6 +122,7 @@ def rand(
     return placed(made, device, requires_grad, pin_memory)
 
 
+@public(out=True)
 def standard_normal(
     shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -123,7 +132,7 @@ def standard_normal(
     return placed(made, device, requires_grad, pin_memory)
 
 
-randn = standard_normal
+randn = another_name("randn", standard_normal, also={"size": "shape"}, spread=0)
 
 
 def gaussian(
@@ -137,6 +146,7 @@ def gaussian(
     )
 
 
+@public(also={"size": "shape"}, out=True)
 def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None = None) -> Tensor:
     """Normal numbers; `shape` is that of the mean or std where one of them is a tensor."""
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
@@ -151,6 +161,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None 
     return plus(multiply(made, std), mean)
 
 
+@public
 def log_normal(
     mean: Any = 1.0, std: Any = 2.0, shape: Any = None, name: str | None = None
 ) -> Tensor:
@@ -158,6 +169,7 @@ def log_normal(
     return exp(normal(mean, std, shape))
 
 
+@public(method=False)
 def rand_like(
     input: Tensor, name: str | None = None, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -168,6 +180,7 @@ def rand_like(
     return placed(made, device, requires_grad)
 
 
+@public(also={"input": "x"}, method=False)
 def randn_like(
     x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
     requires_grad: bool = False,
@@ -182,8 +195,8 @@ def randn_like(
 
 
 def _words64(xp: Any, seed: Any, offset: Any, shape: tuple[Any, ...]) -> Any:
-    low = rng.bits(xp, seed, offset, shape).astype(np.uint64)
-    high = rng.bits(xp, seed, offset, shape, word=1).astype(np.uint64)
+    low = random_bits.bits(xp, seed, offset, shape).astype(np.uint64)
+    high = random_bits.bits(xp, seed, offset, shape, word=1).astype(np.uint64)
     return (high << np.uint64(32)) | low
 
 
@@ -210,6 +223,7 @@ def _bounds(low: Any, high: Any, name: str) -> tuple[int, int]:
     return low, high
 
 
+@public
 def randint(
     low: int = 0, high: int | None = None, shape: Any = (1,), dtype: Any = None,
     name: str | None = None,
@@ -222,6 +236,7 @@ def randint(
     return _randint(*next_key(), *bounds, _shape(shape, "randint"), want.name)
 
 
+@public(method=False)
 def randint_like(
     x: Tensor, low: int = 0, high: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -239,6 +254,7 @@ def _randperm(xp, seed, offset, n=0, dtype="int64"):
     return order.astype(dt.as_dtype(dtype).numpy)
 
 
+@public(out=True)
 def randperm(
     n: int, dtype: Any = "int64", name: str | None = None, *, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -255,14 +271,16 @@ def randperm(
 
 
 @op(name="bernoulli", inputs=("x", "seed", "offset", "p"), infer=lambda x, *_: x,
+    requires=lambda x, seed, offset, p: [InRange("x", 0, 1)] if p is None else [],
     differentiable=False)  # fmt: skip
 def _bernoulli(xp, x, seed, offset, p=None):
     """1 with probability x (or p), else 0."""
     work = np.float64 if x.dtype == np.float64 else np.float32
     chance = x.astype(work) if p is None else xp.asarray(p).astype(work)
-    return (rng.uniform(xp, seed, offset, x.shape, work) < chance).astype(x.dtype)
+    return (random_bits.uniform(xp, seed, offset, x.shape, work) < chance).astype(x.dtype)
 
 
+@public(method=False)
 def bernoulli(x: Tensor, p: float | None = None, name: str | None = None) -> Tensor:
     """1 with the probability that x (or p) says, else 0."""
     if not x.dtype.is_floating:
@@ -278,7 +296,20 @@ def _multinomial_type(x: Aval, seed: Any, offset: Any, count: int, replacement: 
     return aval((*x.shape[:-1], count), dt.int64)
 
 
+def _is_drawable(xp: Any, x: Any, count: int, replacement: bool) -> Any:
+    """Whether `count` positions can be drawn with probabilities in proportion to x."""
+    wanted = 1 if replacement else count
+    return xp.all(x >= 0) & xp.all(xp.sum((x > 0).astype(np.int64), axis=-1) >= wanted)
+
+
 @op(name="multinomial", inputs=("x", "seed", "offset"), infer=_multinomial_type,
+    requires=lambda x, seed, offset, count, replacement: [
+        Holds(
+            "the probabilities must not be negative or NaN, and at least one, or num_samples "
+            "without replacement, must be positive",
+            lambda xp, inputs, out: _is_drawable(xp, inputs[0], count, replacement),
+        )
+    ],
     differentiable=False)  # fmt: skip
 def _multinomial(xp, x, seed, offset, count=1, replacement=False):
     """Positions drawn with probabilities in proportion to x."""
@@ -286,17 +317,18 @@ def _multinomial(xp, x, seed, offset, count=1, replacement=False):
     weight = x.astype(work)
     if replacement:
         total = xp.cumsum(weight, axis=-1)
-        unit = rng.uniform(xp, seed, offset, (*x.shape[:-1], count), work)
+        unit = random_bits.uniform(xp, seed, offset, (*x.shape[:-1], count), work)
         place = unit * total[..., -1:]
         index = xp.sum(total[..., None, :] <= place[..., :, None], axis=-1)
         return xp.minimum(index, x.shape[-1] - 1).astype(np.int64)
     # The order of exponential waiting times is a draw without replacement.
-    unit = rng.uniform(xp, seed, offset, x.shape, work)
+    unit = random_bits.uniform(xp, seed, offset, x.shape, work)
     wait = -xp.log1p(-unit) / xp.where(weight > 0, weight, 1)
     wait = xp.where(weight > 0, wait, np.inf)
     return xp.argsort(wait, axis=-1, stable=True)[..., :count].astype(np.int64)
 
 
+@public(also={"input": "x"}, out=True)
 def multinomial(
     x: Tensor, num_samples: int = 1, replacement: bool = False, name: str | None = None
 ) -> Tensor:
@@ -334,7 +366,7 @@ def _invert(xp: Any, cdf: Any, unit: Any, top: Any, steps: int) -> Any:
 def _poisson(xp, x, seed, offset):
     """Poisson counts with rate x, by inversion of their distribution."""
     rate = x.astype(np.float64)
-    unit = rng.uniform(xp, seed, offset, x.shape, np.float64)
+    unit = random_bits.uniform(xp, seed, offset, x.shape, np.float64)
     safe = xp.where(rate > 0, rate, 1)
     top = xp.ceil(safe + 12 * xp.sqrt(safe) + 40)
 
@@ -345,6 +377,7 @@ def _poisson(xp, x, seed, offset):
     return xp.where(rate > 0, count, 0).astype(x.dtype)
 
 
+@public(method=False)
 def poisson(x: Tensor, name: str | None = None) -> Tensor:
     """Poisson counts with the rates in x."""
     if not x.dtype.is_floating:
@@ -361,7 +394,7 @@ def _binomial_type(count: Aval, prob: Aval, *_: Any) -> Aval:
 def _binomial(xp, count, prob, seed, offset):
     """Successes among `count` trials, by inversion of their distribution."""
     n, p = xp.broadcast_arrays(count.astype(np.float64), prob.astype(np.float64))
-    unit = rng.uniform(xp, seed, offset, n.shape, np.float64)
+    unit = random_bits.uniform(xp, seed, offset, n.shape, np.float64)
 
     def cdf(k: Any) -> Any:
         inside = (k >= 0) & (k < n)
@@ -372,6 +405,7 @@ def _binomial(xp, count, prob, seed, offset):
     return xp.where(p <= 0, 0, xp.where(p >= 1, n, drawn)).astype(np.int64)
 
 
+@public(method=False)
 def binomial(count: Tensor, prob: Tensor, name: str | None = None) -> Tensor:
     """Successes among `count` trials of probability `prob`, as int64."""
     return _binomial(count, prob, *next_key())
@@ -395,18 +429,19 @@ def _standard_gamma(xp, x, seed, offset):
     for i in range(_GAMMA_ROUNDS):
         # Rounds are streams of their own, far from any offset that the generator hands out.
         stream = offsets + np.int64((2 * i + 1) << 40)
-        z = rng.normal(xp, seed, stream, x.shape, work)
-        u = rng.uniform(xp, seed, stream + np.int64(1 << 40), x.shape, work)
+        z = random_bits.normal(xp, seed, stream, x.shape, work)
+        u = random_bits.uniform(xp, seed, stream + np.int64(1 << 40), x.shape, work)
         v = (1 + c * z) ** 3
         safe = xp.where(v > 0, v, 1)
         accepted = (v > 0) & (xp.log1p(-u) < 0.5 * z * z + d - d * safe + d * xp.log(safe))
         result = xp.where(pending & (v > 0), d * v, result)
         pending = pending & ~accepted
-    boost = rng.uniform(xp, seed, offset, x.shape, work)
+    boost = random_bits.uniform(xp, seed, offset, x.shape, work)
     power = xp.exp(xp.log1p(-boost) / xp.where(alpha > 0, alpha, 1))
     return xp.where(alpha < 1, result * power, result).astype(x.dtype)
 
 
+@public(method=False)
 def standard_gamma(x: Tensor, name: str | None = None) -> Tensor:
     """Gamma numbers with the shapes in x and scale 1."""
     if not x.dtype.is_floating:
@@ -428,7 +463,7 @@ def _transformed(xp, seed, offset, a, b, shape=(), dtype="float32", kind="expone
     to = dt.as_dtype(dtype).numpy
     work = np.float64 if to == np.float64 else np.float32
     a, b = xp.asarray(a).astype(work), xp.asarray(b).astype(work)
-    unit = rng.uniform(xp, seed, offset, shape, work)
+    unit = random_bits.uniform(xp, seed, offset, shape, work)
     if kind == "exponential":
         made = -xp.log1p(-unit) / a
     elif kind == "cauchy":
@@ -438,14 +473,23 @@ def _transformed(xp, seed, offset, a, b, shape=(), dtype="float32", kind="expone
     return made.astype(to)
 
 
+@op(
+    vjp=lambda xp, grad: (xp.zeros_like(grad), None), infer=lambda x, made: made, exact=True
+)  # fmt: skip
+def _instead(xp, x, made):
+    """`made`, with a gradient of zeros for what was there before."""
+    return made
+
+
 def _fill(x: Tensor, made: Tensor, name: str) -> Tensor:
-    return views.assign(x, made, name)
+    return views.assign(x, made if x._node is None else _instead(x, made), name)
 
 
 def _like(x: Tensor, name: str) -> tuple[tuple[Any, ...], str]:
     return x._value.aval.shape, _float_name(x.dtype, name)
 
 
+@public(also={"from": "min", "to": "max"})
 def uniform_(
     x: Tensor, min: float = 0, max: float = 1.0, seed: int = 0, name: str | None = None
 ) -> Tensor:
@@ -454,30 +498,35 @@ def uniform_(
     return _fill(x, _uniform(*key, float(min), float(max), *_like(x, "uniform_")), "uniform_")
 
 
+@public
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, name: str | None = None) -> Tensor:
     """Fill x with normal numbers."""
     made = _normal(*next_key(), float(mean), float(std), *_like(x, "normal_"))
     return _fill(x, made, "normal_")
 
 
+@public
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, name: str | None = None) -> Tensor:
     """Fill x with exp of normal numbers."""
     made = _normal(*next_key(), float(mean), float(std), *_like(x, "log_normal_"))
     return _fill(x, exp(made), "log_normal_")
 
 
+@public(also={"lambd": "lam"})
 def exponential_(x: Tensor, lam: float = 1.0, name: str | None = None) -> Tensor:
     """Fill x with exponential waiting times of rate `lam`."""
     made = _transformed(*next_key(), float(lam), 0.0, *_like(x, "exponential_"), "exponential")
     return _fill(x, made, "exponential_")
 
 
+@public
 def cauchy_(x: Tensor, loc: float = 0, scale: float = 1, name: str | None = None) -> Tensor:
     """Fill x with Cauchy numbers."""
     made = _transformed(*next_key(), float(loc), float(scale), *_like(x, "cauchy_"), "cauchy")
     return _fill(x, made, "cauchy_")
 
 
+@public
 def geometric_(x: Tensor, probs: Any, name: str | None = None) -> Tensor:
     """Fill x with geometric waiting times for successes of probability `probs`."""
     chance = probs if isinstance(probs, Tensor) else float(probs)
@@ -485,11 +534,13 @@ def geometric_(x: Tensor, probs: Any, name: str | None = None) -> Tensor:
     return _fill(x, made, "geometric_")
 
 
+@public
 def bernoulli_(x: Tensor, p: Any = 0.5, name: str | None = None) -> Tensor:
     """Fill x with 1 (probability p) and 0."""
     return _fill(x, _bernoulli(x, *next_key(), p), "bernoulli_")
 
 
+@public
 def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
     """Fill x with integers: in [from_, to), in [0, from_), or over the whole range of its type.
 
@@ -514,12 +565,3 @@ def _top(d: dt.DType) -> int:
     import ml_dtypes
 
     return 2 ** (ml_dtypes.finfo(d.numpy).nmant + 1)
-
-
-__all__ = [
-    "bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_",
-    "get_cuda_rng_state", "get_rng_state", "log_normal", "log_normal_", "manual_seed",
-    "multinomial", "normal", "normal_", "poisson", "rand", "rand_like", "randint", "randint_like",
-    "randn", "randn_like", "random_", "randperm", "seed", "set_cuda_rng_state", "set_rng_state",
-    "standard_gamma", "standard_normal", "uniform", "uniform_",
-]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import another_name, method, public
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -33,6 +34,7 @@ def _flip(xp, x, axis=()):
     return xp.flip(x, axis)
 
 
+@public
 def flip(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     """`x` in reverse order along `axis`."""
     if x.ndim == 0 and (type(axis) is int or len(axis)):
@@ -40,7 +42,7 @@ def flip(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
     return _flip(x, axes_in(axis, x.ndim, "flip"))
 
 
-reverse = flip
+reverse = another_name("reverse", flip)
 
 
 def _roll_vjp(xp: Any, grad: Any, shifts: Any, axis: Any) -> tuple[Any]:
@@ -53,6 +55,7 @@ def _roll(xp, x, shifts=(), axis=()):
     return xp.roll(x, shifts, axis)
 
 
+@public(also={"input": "x", "dims": "axis"})
 def roll(x: Tensor, shifts: Any, axis: Any = None, name: str | None = None) -> Tensor:
     """`x` shifted by `shifts` along `axis`, or over all its elements; what falls off comes back."""
     by = ints(shifts, "shifts")
@@ -66,6 +69,7 @@ def roll(x: Tensor, shifts: Any, axis: Any = None, name: str | None = None) -> T
     return _roll(x, by, places)
 
 
+@public
 def rot90(x: Tensor, k: int = 1, axes: Any = (0, 1), name: str | None = None) -> Tensor:
     """`x` turned by 90 degrees `k` times, from the first of `axes` towards the second."""
     if x.ndim < 2 or len(axes) != 2:
@@ -130,6 +134,7 @@ def _two_axes(name: str, x: Tensor, axis1: int, axis2: int) -> tuple[int, int]:
     return first, second
 
 
+@public(spaces=("paddle", "paddle.linalg"), also={"input": "x", "dim1": "axis1", "dim2": "axis2"})
 def diagonal(
     x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None
 ) -> Tensor:
@@ -159,6 +164,7 @@ def _diagonal_scatter(xp, x, y, offset=0, axis1=0, axis2=1):
     return _on_diagonal(xp, x, y.astype(x.dtype), offset, axis1, axis2)
 
 
+@public
 def diagonal_scatter(
     x: Tensor, y: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1,
     name: str | None = None,
@@ -167,6 +173,7 @@ def diagonal_scatter(
     return _diagonal_scatter(x, y, offset, *_two_axes("diagonal_scatter", x, axis1, axis2))
 
 
+@method(inplace=True)
 def fill_diagonal_tensor(
     x: Tensor, y: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1, name: str | None = None
 ) -> Tensor:
@@ -195,6 +202,7 @@ def _fill_diagonal_mask(shape: tuple[int, ...], offset: int, wrap: bool) -> np.n
     return mask
 
 
+@method
 def fill_diagonal_(
     x: Tensor, value: Any, offset: int = 0, wrap: bool = False, name: str | None = None
 ) -> Tensor:
@@ -272,6 +280,7 @@ def _strided_layout(array: np.ndarray, shape: Any, stride: Any, offset: int) -> 
 AS_STRIDED = Step(_as_strided, _as_strided_write, _strided_layout)
 
 
+@public
 def as_strided(
     x: Tensor, shape: Any, stride: Any, offset: int = 0, name: str | None = None
 ) -> Tensor:
@@ -286,6 +295,7 @@ def as_strided(
     return as_view(_as_strided(x, *args), x, AS_STRIDED, args)
 
 
+@public(also={"dimension": "axis"})
 def unfold(x: Tensor, axis: int, size: int, step: int, name: str | None = None) -> Tensor:
     """Windows of `size` elements along `axis`, `step` apart, as a new last dimension; a view."""
     at = dimension_in(axis, x.ndim, "unfold")
@@ -346,6 +356,7 @@ UNFOLD = Step(_unfold, _unfold_write, _unfold_layout)
 # --- unbind -------------------------------------------------------------------------------------
 
 
+@public(also={"dim": "axis"})
 def unbind(input: Tensor, axis: int = 0) -> list[Tensor]:
     """The slices of `input` along `axis`, each without that dimension; views."""
     at = axis_in(axis, input.ndim, "unbind")
@@ -381,6 +392,7 @@ def _repeat_interleave(xp, x, repeats=1, axis=0):
     return xp.take(x, np.repeat(np.arange(x.shape[axis]), repeats), axis=axis)
 
 
+@public(also={"input": "x", "dim": "axis"})
 def repeat_interleave(
     x: Tensor, repeats: Any, axis: int | None = None, name: str | None = None, *,
     output_size: int | None = None,
@@ -401,6 +413,11 @@ def repeat_interleave(
             )
         else:
             repeats = counts
+    counts = repeats if isinstance(repeats, tuple) else (repeats,)
+    if any(isinstance(n, int) and n < 0 for n in counts):
+        raise InvalidArgument(
+            f"[repeat_interleave] repeats must not be negative. Received: {repeats}"
+        )
     made = _repeat_interleave(x, repeats, at)
     if output_size is not None and output_size != made._value.aval.shape[at]:
         raise InvalidArgument(
@@ -418,6 +435,7 @@ def _shard_index(xp, x, index_num=1, nshards=1, shard_id=0, ignore_value=-1):
     return xp.where(mine, x % size, xp.asarray(ignore_value, x.dtype))
 
 
+@public(takes="ifc")
 def shard_index(
     input: Tensor, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1
 ) -> Tensor:
@@ -430,9 +448,3 @@ def shard_index(
             f"[shard_index] shard_id must be in [0, {nshards - 1}]. Received: {shard_id}"
         )
     return _shard_index(input, index_num, nshards, shard_id, ignore_value)
-
-
-__all__ = [
-    "as_strided", "diagonal", "diagonal_scatter", "flip", "repeat_interleave", "reverse", "roll",
-    "rot90", "shard_index", "unbind", "unfold",
-]  # fmt: skip

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import second_name
+from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, second_name
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import AxisOutOfRange, ints
@@ -108,6 +110,7 @@ def _sum(xp, x, axis=None, keepdim=False):
     return total.astype(to)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def sum(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: str | None = None
 ) -> Tensor:
@@ -133,6 +136,7 @@ def _nansum(xp, x, axis=None, keepdim=False):
     return total.astype(sum_dtype(dt.as_dtype(x.dtype)).numpy)
 
 
+@public
 def nansum(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: str | None = None
 ) -> Tensor:
@@ -157,6 +161,7 @@ def _mean(xp, x, axis=None, keepdim=False):
     return mean.astype(x.dtype)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def mean(
     x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None, *,
     dtype: Any = None,
@@ -182,6 +187,7 @@ def _nanmean(xp, x, axis=None, keepdim=False):
     return (total / n.astype(total.dtype)).astype(x.dtype)
 
 
+@public
 def nanmean(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
     """The mean over `axis` of what is not NaN."""
     return _nanmean(x, as_axis(axis), keepdim)
@@ -207,6 +213,7 @@ def _prod(xp, x, axis=None, keepdim=False):
     return product.astype(x.dtype)
 
 
+@public(also={"input": "x", "dim": "axis"}, out_at=4)
 def prod(
     x: Tensor, axis: Any = None, keepdim: bool = False, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -246,17 +253,20 @@ def _min(xp, x, axis=None, keepdim=False):
     return xp.min(x, axis=resolve(x.ndim, axis), keepdims=keepdim)
 
 
+@public
 def max(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
     """The largest element over `axis`; equal ones share the gradient."""
     return _max(x, as_axis(axis), keepdim)
 
 
+@public
 def min(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
     """The smallest element over `axis`; equal ones share the gradient."""
     return _min(x, as_axis(axis), keepdim)
 
 
-amax, amin = max, min
+amax = another_name("amax", max, also={"input": "x", "dim": "axis"}, out=True)
+amin = another_name("amin", min, also={"input": "x", "dim": "axis"}, out=True)
 
 
 def _index_type(x: Aval, axis: Any, keepdim: bool, dtype: str) -> Aval:
@@ -296,6 +306,7 @@ def _index_dtype(dtype: Any, name: str) -> str:
     return dt.as_dtype(dtype).name
 
 
+@public(also={"input": "x"})
 def argmax(
     x: Tensor, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64",
     name: str | None = None, *, dim: int | None = None, keepdims: bool | None = None,
@@ -308,6 +319,7 @@ def argmax(
     return _argmax(x, axis, keepdim, _index_dtype(dtype, "argmax"))
 
 
+@public(also={"input": "x"})
 def argmin(
     x: Tensor, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64",
     name: str | None = None, *, dim: int | None = None, keepdims: bool | None = None,
@@ -341,16 +353,19 @@ def _count_nonzero(xp, x, axis=None, keepdim=False):
     return xp.sum(x != 0, axis=resolve(x.ndim, axis), keepdims=keepdim, dtype=np.int64)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def all(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
     """Whether every element over `axis` is true."""
     return _all(x, as_axis(axis), keepdim)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def any(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
     """Whether some element over `axis` is true."""
     return _any(x, as_axis(axis), keepdim)
 
 
+@public
 def count_nonzero(
     x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None
 ) -> Tensor:
@@ -377,6 +392,7 @@ def _logsumexp(xp, x, axis=None, keepdim=False):
     return result if keepdim else xp.squeeze(result, axis=axes)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True, takes="ifc")
 def logsumexp(
     x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None
 ) -> Tensor:
@@ -430,6 +446,7 @@ def _std(xp, x, axis=None, keepdim=False, correction=1.0):
     return xp.sqrt(total / _freedom(xp, x, axis, correction)).astype(x.dtype)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def var(
     x: Tensor, axis: Any = None, unbiased: bool | None = None, keepdim: bool = False,
     name: str | None = None, *, correction: float = 1,
@@ -442,6 +459,7 @@ def var(
     return _var(x, as_axis(axis), keepdim, float(correction))
 
 
+@public
 def std(
     x: Tensor, axis: Any = None, unbiased: bool = True, keepdim: bool = False,
     name: str | None = None,
@@ -450,6 +468,7 @@ def std(
     return _std(x, as_axis(axis), keepdim, 1.0 if unbiased else 0.0)
 
 
+@public
 def reduce_as(x: Tensor, target: Tensor, name: str | None = None) -> Tensor:
     """x summed to the shape of `target`: the reverse of broadcasting."""
     have, want = x._value.aval.shape, target._value.aval.shape
@@ -474,9 +493,3 @@ def reduce_as(x: Tensor, target: Tensor, name: str | None = None) -> Tensor:
     from bireme.ops.manipulation import reshape
 
     return reshape(_sum(x, tuple(axes), False), list(want))
-
-
-__all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "logsumexp", "max", "mean",
-    "min", "nanmean", "nansum", "prod", "reduce_as", "std", "sum", "var",
-]  # fmt: skip

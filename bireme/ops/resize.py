@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import is_dim_expression
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.ops.contents import Result, reads_contents_if_given
 from bireme.ops.nn_support import ints, need_float, need_rank, one_of, wide
 from bireme.ops.pooling_adaptive import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
 )
+
+public = namespace("paddle.nn.functional")
 
 # --- one axis: which elements a result is made of, with which weights ----------------------------
 
@@ -200,6 +204,20 @@ def _scaled(size: Any, scale: float) -> Any:
     return size * ratio.numerator // ratio.denominator
 
 
+def _resized(
+    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool = False, align_mode: int = 0, data_format: str | None = None,
+    *rest: Any, **options: Any,
+) -> Result:  # fmt: skip
+    shape = [*x._value.aval.shape]
+    first = _LAYOUTS[x.ndim][0]
+    inner = slice(2, None) if (data_format or first) == first else slice(1, -1)
+    shape[inner] = [None] * (x.ndim - 2)
+    return Result(shape, x.dtype)
+
+
+@public(also={"input": "x"})
+@reads_contents_if_given("size", "scale_factor", results=_resized)
 def interpolate(
     x: Tensor,
     size: Any = None,
@@ -256,6 +274,7 @@ def interpolate(
     return _interpolate(x, axes, sizes, scales, mode, align_corners, align_mode, antialias)
 
 
+@public
 def upsample(
     x: Tensor,
     size: Any = None,
@@ -315,6 +334,7 @@ def _affine_grid(xp, theta, space=(), align_corners=True):
     return xp.reshape(points, (theta.shape[0], *space, len(space)))
 
 
+@public(takes="fc")
 def affine_grid(
     theta: Tensor, out_shape: Any, align_corners: bool = True, name: str | None = None
 ) -> Tensor:
@@ -402,6 +422,7 @@ def _grid_sample(xp, x, grid, mode="bilinear", padding_mode="zeros", align_corne
     return xp.reshape(out.astype(x.dtype), (*x.shape[:2], *grid.shape[1:-1]))
 
 
+@public(also={"input": "x"})
 def grid_sample(
     x: Tensor,
     grid: Tensor,
@@ -414,6 +435,3 @@ def grid_sample(
     one_of("grid_sample", "mode", mode, ("bilinear", "nearest"))
     one_of("grid_sample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
     return _grid_sample(x, grid, mode, padding_mode, align_corners)
-
-
-__all__ = ["affine_grid", "grid_sample", "interpolate", "upsample"]

@@ -24,11 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
+from bireme.core.dims import may_be_equal
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops.activation import sigmoid_of
 from bireme.ops.nn_support import need_float, need_integer, one_of
 
@@ -129,7 +131,7 @@ def _check(gates: int, x: Aval, states: dict[str, Aval], w_ih: Aval, w_hh: Aval,
     for name, (have, shape) in expected.items():
         if have is None:
             continue
-        if have.shape != shape:
+        if len(have.shape) != len(shape) or not all(map(may_be_equal, have.shape, shape)):
             raise ShapeMismatch(f"'{name}' must have shape {list(shape)}, not {list(have.shape)}")
         if have.dtype is not x.dtype:
             raise TypeMismatch(
@@ -145,6 +147,10 @@ def _check(gates: int, x: Aval, states: dict[str, Aval], w_ih: Aval, w_hh: Aval,
 
 
 # --- LSTM ---------------------------------------------------------------------------------------
+
+
+def _lengths_fit(x: Aval, *others: Any, **_: Any) -> list[InRange]:
+    return [] if others[-1] is None else [InRange("lengths", 0, x.shape[0])]
 
 
 def _lstm_check(x, h0, c0, w_ih, w_hh, b_ih, b_hh, lengths, reverse) -> None:
@@ -202,6 +208,7 @@ def _lstm_vjp(
     vjp=_lstm_vjp,
     infer=_lstm_infer,
     check=_lstm_check,
+    requires=_lengths_fit,
     amp="white",
     usual=("ttttttt-",),
 )
@@ -300,6 +307,7 @@ def _gru_vjp(
     vjp=_gru_vjp,
     infer=_gru_infer,
     check=_gru_check,
+    requires=_lengths_fit,
     amp="white",
     usual=("tttttt-",),
 )
@@ -381,6 +389,7 @@ def _simple_vjp(
     vjp=_simple_vjp,
     infer=_simple_infer,
     check=_simple_check,
+    requires=_lengths_fit,
     amp="white",
     usual=("tttttt-",),
 )
@@ -453,4 +462,3 @@ def simple_rnn_cell(
 
 
 # The layers use these by module; paddle.nn.functional has no such names.
-__all__: list[str] = []

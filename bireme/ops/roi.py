@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import int64 as INT64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops.nn_support import ints, need_float, need_integer, need_rank, scatter_add, wide
 
 # Samples are more than half a cell apart where their number follows the box, and a cell is

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor, constant
 
+public = namespace("paddle.nn.functional")
 
+
+@public
 def class_center_sample(
     label: Tensor, num_classes: int, num_samples: int, group: Any = None
 ) -> tuple[Tensor, Tensor]:
@@ -47,6 +51,3 @@ def class_center_sample(
         drawn = np.random.default_rng(list(next_key())).choice(others, missing, replace=False)
         sampled = np.concatenate([positive, np.sort(drawn)])
     return constant(place.astype(labels.dtype)), constant(sampled.astype(labels.dtype))
-
-
-__all__ = ["class_center_sample"]

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops.axes import axis_in, number
 from bireme.ops.math_unary import cast
 from bireme.ops.reduction import check_real
@@ -64,6 +65,7 @@ def _cumsum(xp, x, axis=0):
     return xp.cumsum(x, axis=_axis(x, axis), dtype=to).reshape(x.shape)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def cumsum(
     x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -77,6 +79,7 @@ def _cumprod(xp, x, axis=0):
     return xp.cumprod(x, axis=_axis(x, axis), dtype=x.dtype).reshape(x.shape)
 
 
+@public(also={"input": "x"}, out=True)
 def cumprod(
     x: Tensor, dim: int | None = None, *, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -128,6 +131,7 @@ def _cummin(xp, x, axis=0, dtype="int64"):
     return _running(xp, x, axis, dtype, "min")
 
 
+@public
 def cummax(
     x: Tensor, axis: int | None = None, dtype: Any = "int64", name: str | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -135,6 +139,7 @@ def cummax(
     return tuple(_cummax(*_flat(x, axis), dt.as_dtype(dtype).name))  # type: ignore[return-value]
 
 
+@public
 def cummin(
     x: Tensor, axis: int | None = None, dtype: Any = "int64", name: str | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -163,6 +168,7 @@ def _logcumsumexp(xp, x, axis=0):
     return jax_door.jax().lax.cumlogsumexp(x, axis=axis % x.ndim)
 
 
+@public(takes="ifc")
 def logcumsumexp(
     x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Tensor:
@@ -186,6 +192,7 @@ def _diff(xp, x, prepend=None, append=None, n=1, axis=-1):
     return xp.diff(whole, n=n, axis=axis)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def diff(
     x: Tensor, n: int = 1, axis: int = -1, prepend: Tensor | None = None,
     append: Tensor | None = None, name: str | None = None,
@@ -231,6 +238,7 @@ def _one_spacing(x: Any, dx: Any, name: str) -> None:
         raise InvalidArgument(f"[{name}] give x or dx, not both. Received: both")
 
 
+@public(takes="fc")
 def trapezoid(
     y: Tensor, x: Tensor | None = None, dx: float | None = None, axis: int = -1,
     name: str | None = None,
@@ -240,6 +248,7 @@ def trapezoid(
     return _trapezoid(y, x, dx, axis_in(axis, y.ndim, "trapezoid"))
 
 
+@public(takes="fc")
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, dx: float | None = None, axis: int = -1,
     name: str | None = None,
@@ -247,9 +256,3 @@ def cumulative_trapezoid(
     """Running integrals of y along `axis` by the trapezoid rule."""
     _one_spacing(x, dx, "cumulative_trapezoid")
     return _cumulative_trapezoid(y, x, dx, axis_in(axis, y.ndim, "cumulative_trapezoid"))
-
-
-__all__ = [
-    "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "diff", "logcumsumexp",
-    "trapezoid",
-]  # fmt: skip

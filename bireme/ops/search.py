@@ -6,13 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, not_a_tensor
 from bireme.core.op import broadcast_shapes, op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor, constant
+from bireme.host import jax_door
 from bireme.ops.axes import axis_in, number
+from bireme.ops.contents import Result, reads_contents
 
 # --- where ------------------------------------------------------------------------------------
 
@@ -36,6 +39,7 @@ def select(xp, condition, x, y):
     return xp.where(condition, x, y)
 
 
+@public(also={"input": "x", "other": "y"}, out=True)
 def where(condition: Tensor, x: Any = None, y: Any = None, name: str | None = None) -> Any:
     """x where the condition holds, y elsewhere; without x and y, the indices where it holds."""
     if x is None and y is None:
@@ -134,6 +138,7 @@ def _sort(xp, x, axis=-1, descending=False):
     return xp.take_along_axis(x, order, axis=axis), order.astype(np.int64)
 
 
+@public
 def sort(
     x: Tensor, axis: int = -1, descending: bool = False, stable: bool = False,
     name: str | None = None,
@@ -142,6 +147,7 @@ def sort(
     return _sort(x, axis, descending)[0]
 
 
+@public(also={"input": "x", "dim": "axis"})
 def argsort(
     x: Tensor, axis: int = -1, descending: bool = False, stable: bool = False,
     name: str | None = None,
@@ -150,6 +156,7 @@ def argsort(
     return _sort(x, axis, descending)[1]
 
 
+@public(out=True)
 def msort(input: Tensor) -> Tensor:
     """The elements in order along the first axis."""
     return _sort(input, 0, False)[0]
@@ -192,6 +199,7 @@ class TopKRetType(NamedTuple):
     indices: Tensor
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True, takes="ifc")
 def topk(
     x: Tensor, k: Any, axis: int | None = None, largest: bool = True, sorted: bool = True,
     name: str | None = None,
@@ -207,6 +215,7 @@ def topk(
     return TopKRetType(*_topk(x, count, where_, bool(largest)))
 
 
+@public(takes="ifc")
 def kthvalue(
     x: Tensor, k: int, axis: int | None = None, keepdim: bool = False, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -270,6 +279,7 @@ def _mode(xp, x, axis=-1, keepdim=False):
     return value[..., 0], index[..., 0].astype(np.int64)
 
 
+@public(takes="ifc")
 def mode(
     x: Tensor, axis: int = -1, keepdim: bool = False, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -302,6 +312,7 @@ def _searchsorted(xp, sorted_sequence, values, right=False, dtype="int64"):
     return xp.sum(below, axis=-1).astype(to)
 
 
+@public(also={"input": "values"}, out=True, method=False, takes="ifc")
 def searchsorted(
     sorted_sequence: Tensor, values: Any, out_int32: bool = False, right: bool = False,
     name: str | None = None, *, side: str | None = None, sorter: Tensor | None = None,
@@ -322,12 +333,16 @@ def searchsorted(
     return _searchsorted(sorted_sequence, values, right, "int32" if out_int32 else "int64")
 
 
-@op(name="take_last", differentiable=False, exact=True)
+@op(
+    name="take_last", differentiable=False, exact=True,
+    requires=lambda x, index: [InRange("index", 0, x.shape[-1] - 1)],
+)  # fmt: skip
 def _along(xp, x, index):
     """x reordered along its last dimension."""
     return xp.take_along_axis(x, index, axis=-1)
 
 
+@public(also={"input": "x", "boundaries": "sorted_sequence"}, out=True, takes="ifc")
 def bucketize(
     x: Tensor, sorted_sequence: Tensor, out_int32: bool = False, right: bool = False,
     name: str | None = None,
@@ -343,6 +358,14 @@ def bucketize(
 # --- results whose size depends on the contents: these read the tensor ------------------------
 
 
+def _nonzero_results(x: Tensor, as_tuple: bool = False) -> Any:
+    if as_tuple:
+        return tuple([Result([None], dt.int64)] * max(x.ndim, 1))
+    return Result([None, x.ndim], dt.int64)
+
+
+@public(also={"input": "x"}, out=True)
+@reads_contents(_nonzero_results)
 def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
     """The indices of the elements that are not zero: one row each, or one vector per axis."""
     found = np.nonzero(np.atleast_1d(x.numpy()))
@@ -352,11 +375,14 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
     return constant(rows if x.ndim else rows[:, :0])
 
 
+@public
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one row each."""
     return nonzero(input)
 
 
+@public(also={"input": "x"}, out=True)
+@reads_contents(lambda x, mask, name=None: Result([None], x.dtype))
 def masked_select(x: Tensor, mask: Tensor, name: str | None = None) -> Tensor:
     """The elements of x where the mask holds, in one dimension."""
     if mask.dtype is not dt.bool_:
@@ -384,6 +410,23 @@ def _take_flat(xp, x, index, shape=()):
     return xp.broadcast_to(x, shape).reshape((-1,))[index]
 
 
+def _unique_results(
+    x: Tensor, return_index: bool = False, return_inverse: bool = False,
+    return_counts: bool = False, axis: int | None = None, dtype: Any = "int64",
+    sorted: bool = True, name: str | None = None,
+) -> Any:  # fmt: skip
+    shape = [None]
+    if axis is not None:
+        shape = [*x._value.aval.shape]
+        shape[axis_in(axis, x.ndim, "unique")] = None
+    number = Result([None], dt.as_dtype(dtype))
+    found = [Result(shape, x.dtype)]
+    found += [number] * (bool(return_index) + bool(return_inverse) + bool(return_counts))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+@public
+@reads_contents(_unique_results)
 def unique(
     x: Tensor, return_index: bool = False, return_inverse: bool = False,
     return_counts: bool = False, axis: int | None = None, dtype: Any = "int64",
@@ -415,6 +458,15 @@ def _index_type(dtype: Any, name: str) -> np.dtype:
     return want.numpy
 
 
+def _consecutive_results(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
+    dtype: Any = "int64", name: str | None = None,
+) -> Any:  # fmt: skip
+    return _unique_results(x, False, return_inverse, return_counts, axis, dtype)
+
+
+@public(also={"input": "x", "dim": "axis"})
+@reads_contents(_consecutive_results)
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
     dtype: Any = "int64", name: str | None = None,
@@ -437,9 +489,3 @@ def unique_consecutive(
     if return_counts:
         result.append(constant(np.diff(np.append(starts, new.size)).astype(index_type)))
     return result[0] if len(result) == 1 else tuple(result)
-
-
-__all__ = [
-    "argsort", "argwhere", "bucketize", "kthvalue", "masked_select", "mode", "msort", "nonzero",
-    "searchsorted", "sort", "topk", "unique", "unique_consecutive", "where",
-]  # fmt: skip

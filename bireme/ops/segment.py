@@ -9,6 +9,7 @@ import numpy as np
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones
 from bireme.ops.math import divide, maximum
@@ -109,6 +110,14 @@ def segment_extreme(xp, data, ids, num=1, largest=True):
     return xp.where(empty, xp.zeros_like(made), made)
 
 
+@op(name="row_numbers", inputs=("ids",), infer=lambda ids, num: ids, differentiable=False,
+    exact=True,
+    requires=lambda ids, num: [InRange("ids", 0, num - 1)] if type(num) is int else [])  # fmt: skip
+def row_numbers(xp, ids, num=1):
+    """ids, each of which must be the number of one of `num` rows."""
+    return ids
+
+
 def segment_count(ids: Tensor, num: Any, dtype: Any, rank: int) -> Tensor:
     """How many rows have each number, shaped to divide rows of `rank` dimensions."""
     count = segment_sum(ones(ids.shape, dtype), ids, num)
@@ -129,6 +138,3 @@ def reduce_rows(kind: str, data: Tensor, ids: Tensor, num: Any) -> Tensor:
     if kind == "mean":
         return segment_mean(data, ids, num)
     return segment_extreme(data, ids, num, kind == "max")
-
-
-__all__: list[str] = []

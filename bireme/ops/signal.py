@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import Holds
 from bireme.core.tensor import Tensor
 from bireme.ops.creation import ones
 from bireme.ops.fft import as_complex_numbers, fft_c2c, fft_c2r, fft_r2c
@@ -22,6 +24,8 @@ from bireme.ops.math import divide, multiply
 from bireme.ops.math_unary import _real_dtype, cast
 from bireme.ops.nn_support import scatter_add
 from bireme.ops.padding import _pad_constant, _pad_copy
+
+public = namespace("paddle.signal")
 
 _MOST_SHIFTS = 32  # frames that overlap this often at most are added up as shifted blocks
 
@@ -102,6 +106,7 @@ def _too_long(length: int, have: Any) -> bool:
     return isinstance(have, int) and length > have
 
 
+@public(takes="ifc")
 def frame(
     x: Tensor, frame_length: int, hop_length: int, axis: int = -1, name: str | None = None
 ) -> Tensor:
@@ -122,6 +127,7 @@ def frame(
     return cut if axis == 0 else transpose(cut, [*order[:-1], x.ndim, x.ndim - 1])
 
 
+@public(takes="ifc")
 def overlap_add(x: Tensor, hop_length: int, axis: int = -1, name: str | None = None) -> Tensor:
     """The signal of frames [..., length, frame], or [frame, length, ...] for axis 0."""
     _check_axis("overlap_add", x, axis)
@@ -160,6 +166,7 @@ def _window(name: str, window: Tensor | None, win_length: int, n_fft: int, dtype
     return window if left + right == 0 else _pad_constant(window, 0.0, ((left, right),))
 
 
+@public(method=True)
 def stft(
     x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect",
@@ -207,6 +214,7 @@ def stft(
     return transpose(out, [*range(out.ndim - 2), out.ndim - 1, out.ndim - 2])
 
 
+@public(method=True, takes="bfc")
 def istft(
     x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: bool = True, normalized: bool = False,
@@ -258,21 +266,42 @@ def istft(
     else:
         stop = -start if start else None
     out, envelope = out[:, start:stop], envelope[start:stop]
-    if _has_gaps(window, win, n_fft, x.shape[-1], hop, start, stop):
-        raise InvalidArgument(
-            "[istft] some samples are covered by no window, so they cannot be recovered. Received: "
-            f"hop_length={hop}, win_length={win}; take a smaller hop or another window"
-        )
-    out = divide(out, envelope)
+    gaps = _has_gaps(window, win, n_fft, x.shape[-1], hop, start, stop)
+    if gaps:
+        raise InvalidArgument(f"[istft] {_GAPS}. Received: hop_length={hop}, win_length={win}")
+    out = _uncover(out, envelope) if gaps is None else divide(out, envelope)
     return squeeze(out, 0) if alone else out
 
 
-def _has_gaps(window: Tensor | None, win: int, n_fft: int, count: Any, *rest: Any) -> bool:
-    """Whether some samples lie under no window: known where the window's contents are at hand
+_SMALLEST_ENVELOPE = 1e-11  # Paddle's
+_GAPS = (
+    "some samples are covered by no window, so they cannot be recovered; take a smaller "
+    "hop_length or another window"
+)
+
+
+@op(
+    name="istft",
+    requires=lambda x, envelope: [
+        Holds(_GAPS, lambda xp, inputs, out: ~_is_uncovered(xp, inputs[1]), before=True)
+    ],
+)
+def _uncover(xp, x, envelope):
+    """Samples without the windows they were seen through."""
+    return x / envelope
+
+
+def _is_uncovered(xp: Any, envelope: Any) -> Any:
+    """Whether some samples lie under no window."""
+    return xp.min(xp.abs(envelope), initial=np.inf) < _SMALLEST_ENVELOPE
+
+
+def _has_gaps(window: Tensor | None, win: int, n_fft: int, count: Any, *rest: Any) -> bool | None:
+    """Whether some samples lie under no window; None where the window's contents are not at hand
     (asking for them would run everything recorded so far)."""
     ready = None if window is None else window._value.buf
     if not isinstance(count, int) or (window is not None and ready is None):
-        return False
+        return None
     weights = np.ones(win) if ready is None else np.abs(np.asarray(ready))
     left = (n_fft - win) // 2
     padded = np.pad(weights.astype(np.float64), (left, n_fft - win - left))
@@ -283,7 +312,4 @@ def _has_gaps(window: Tensor | None, win: int, n_fft: int, count: Any, *rest: An
 def _uncovered(window: bytes, count: int, hop: int, start: int, stop: int | None) -> bool:
     squares = np.frombuffer(window) ** 2
     envelope = _add_up(np, np.broadcast_to(squares, (count, len(squares))), hop)
-    return bool(np.min(np.abs(envelope[start:stop]), initial=np.inf) < 1e-11)
-
-
-__all__: list[str] = []  # the names live in `paddle.signal`
+    return bool(_is_uncovered(np, envelope[start:stop]))

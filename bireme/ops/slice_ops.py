@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core import jax_door
+from bireme.capture.graph_io import register_attribute
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
-from bireme.core.graph_io import register_attribute
+from bireme.core.lowering import computes_at_once, with_part
 from bireme.core.op import broadcast_shapes, op
+from bireme.core.requirements import InRange, positions
+from bireme.host import jax_door
 from bireme.ops.nn_support import scatter_add
 
 # A spec's entries: an int (static position), (start, stop, step) (static slice), AT (position
@@ -131,7 +133,7 @@ def numpy_index(spec: Spec, starts: Sequence[Any], shape: tuple[int, ...]) -> tu
 
 
 def _take(xp: Any, x: Any, spec: Spec, starts: Sequence[Any]) -> Any:
-    if xp is np:
+    if computes_at_once(xp):
         return x[numpy_index(spec, starts, x.shape)]
     static, first, length = _split_spec(spec, starts, x.shape)
     lax = jax_door.jax().lax
@@ -143,10 +145,8 @@ def _take(xp: Any, x: Any, spec: Spec, starts: Sequence[Any]) -> Any:
 
 def _put(xp: Any, x: Any, value: Any, spec: Spec, starts: Sequence[Any]) -> Any:
     value = _fitted(xp, value, _taken_shape(tuple(x.shape), spec), x.dtype)
-    if xp is np:
-        out = x.copy()
-        out[numpy_index(spec, starts, x.shape)] = value
-        return out
+    if computes_at_once(xp):
+        return with_part(xp, x, numpy_index(spec, starts, x.shape), value)
     static, first, length = _split_spec(spec, starts, x.shape)
     window, in_place = _window(static, first, length, x.shape)
     if in_place:
@@ -222,6 +222,9 @@ def _spread(xp: Any, grad: Any, x: Aval, spec: Spec, starts: Sequence[Any]) -> A
         out = np.zeros(x.shape, grad.dtype)
         out[numpy_index(spec, starts, x.shape)] = grad
         return out
+    if computes_at_once(xp):
+        empty = np.zeros(x.shape, grad.dtype)
+        return with_part(xp, empty, numpy_index(spec, starts, x.shape), grad)
     static, first, length = _split_spec(spec, starts, x.shape)
     lax = jax_door.jax().lax
     full: list[Any] = []  # grad's shape with positions as dimensions of 1, new dimensions gone
@@ -395,7 +398,16 @@ def _index_vjp(xp: Any, grad: Any, indices: Any, types: Any, axes: tuple[int, ..
     return scatter_add(xp, xp.zeros(shape, grad.dtype), spot, grad), None
 
 
-@op(name="index", inputs=("x", "*indices"), infer=_index_infer, vjp=_index_vjp, exact=True)
+def _index_positions(x: Aval, *rest: Any, axes: tuple[int, ...]) -> list[InRange]:
+    sizes = [x.shape[a] for a in axes]
+    integers = [t.dtype.is_integer for t in rest[-1]]
+    return [positions("indices", n, i) for i, n in enumerate(sizes) if integers[i]]
+
+
+@op(
+    name="index", inputs=("x", "*indices"), infer=_index_infer, vjp=_index_vjp, exact=True,
+    requires=_index_positions,
+)  # fmt: skip
 def pick(xp, x, indices, axes=()):
     """Elements picked by integer tensors along `axes`."""
     spot = _spot(axes, indices)
@@ -427,7 +439,7 @@ def _with(xp: Any, x: Any, spot: Any, value: Any) -> Any:
 
 @op(
     name="index_set", inputs=("x", "value", "*indices"), infer=_index_set_infer, vjp=_index_set_vjp,
-    exact=True,
+    exact=True, requires=_index_positions,
 )  # fmt: skip
 def pick_set(xp, x, value, indices, axes=()):
     """A copy of x with the elements at the indices replaced."""

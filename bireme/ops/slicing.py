@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core.errors import (
     IndexOutOfRange,
     InvalidArgument,
@@ -32,6 +33,7 @@ from bireme.core.op import TENSOR_TYPES, broadcast_shapes
 from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view, assign, check_inplace
 from bireme.ops.axes import axis_in, dimension_in, ints, number
+from bireme.ops.contents import Result, reads_contents_if_given
 from bireme.ops.slice_ops import (
     AT,
     FULL,
@@ -377,11 +379,26 @@ def _slices(
     return tuple(index)
 
 
+def _part(input: Tensor, axes: Any, *rest: Any, **options: Any) -> Result:
+    shape = [*input._value.aval.shape]
+    for axis in axes:
+        shape[axis] = None
+    return Result(shape, input.dtype)
+
+
+@public
+@reads_contents_if_given("starts", "ends", results=_part)
 def slice(input: Tensor, axes: Any, starts: Any, ends: Any) -> Tensor:
     """`input[starts:ends]` along each of `axes`."""
     return getitem(input, _slices("slice", input, axes, starts, ends))
 
 
+def _strided_part(x: Tensor, axes: Any, *rest: Any, **options: Any) -> Result:
+    return _part(x, axes)
+
+
+@public
+@reads_contents_if_given("starts", "ends", "strides", results=_strided_part)
 def strided_slice(
     x: Tensor, axes: Any, starts: Any, ends: Any, strides: Any, name: str | None = None
 ) -> Tensor:
@@ -389,6 +406,7 @@ def strided_slice(
     return getitem(x, _slices("strided_slice", x, axes, starts, ends, strides))
 
 
+@public
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` positions of dimension `dim`, from `start` on."""
     size = input._value.aval.shape[dimension_in(dim, input.ndim, "narrow", "dim")]
@@ -403,11 +421,17 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     return getitem(input, (span(None),) * axis + (span(first, first + length),))
 
 
+def _block(x: Tensor, *rest: Any, **options: Any) -> Result:
+    return Result([None] * x.ndim, x.dtype)
+
+
+@public(method=False)
+@reads_contents_if_given("shape", "offsets", results=_block)
 def crop(x: Tensor, shape: Any = None, offsets: Any = None, name: str | None = None) -> Tensor:
     """A block of `shape` (-1: up to the end) out of `x`, beginning at `offsets`."""
     have = x._value.aval.shape
     begin = (0,) * len(have) if offsets is None else ints(offsets, "offsets")
-    want = have if shape is None else ints(shape)
+    want = have if shape is None else ints(shape, "the shape")
     if not len(begin) == len(want) == len(have):
         raise InvalidArgument(
             f"[crop] shape and offsets must have {len(have)} entries, as many as x has "
@@ -424,6 +448,7 @@ def crop(x: Tensor, shape: Any = None, offsets: Any = None, name: str | None = N
     return take_part(x, tuple(spec))
 
 
+@public
 def slice_scatter(
     x: Tensor, value: Tensor, axes: Any, starts: Any, ends: Any, strides: Any,
     name: str | None = None,
@@ -432,6 +457,7 @@ def slice_scatter(
     return _with_item(x, _slices("slice_scatter", x, axes, starts, ends, strides), value)
 
 
+@public
 def select_scatter(
     x: Tensor, values: Tensor, axis: int, index: int, name: str | None = None
 ) -> Tensor:
@@ -444,8 +470,3 @@ def select_scatter(
             f"Received: {values.shape} for x of shape {x.shape}"
         )
     return _with_item(x, (span(None),) * at + (operator.index(index),), values)
-
-
-__all__ = [
-    "crop", "narrow", "select_scatter", "slice", "slice_scatter", "strided_slice",
-]  # fmt: skip

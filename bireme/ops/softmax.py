@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import namespace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
 from bireme.core.op import op
-from bireme.core.random import bits, next_key
+from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
 from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
+from bireme.ops.random_bits import bits
+
+public = namespace("paddle.nn.functional")
 
 
 def _axis_check(x: Aval, axis: int, dtype: Any) -> None:
@@ -65,6 +69,7 @@ def _softmax(xp, x, axis=-1, dtype=None):
     return softmax_of(xp, wide(xp, x), axis).astype(x.dtype)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def softmax(
     x: Tensor,
     axis: int = -1,
@@ -96,11 +101,13 @@ def _log_softmax(xp, x, axis=-1, dtype=None):
     return log_softmax_of(xp, wide(xp, x), axis).astype(x.dtype)
 
 
+@public
 def log_softmax(x: Tensor, axis: int = -1, dtype: Any = None, name: str | None = None) -> Tensor:
     """log(softmax(x)) along `axis`, without overflow."""
     return _log_softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
 
 
+@public
 def softmax_(x: Tensor, axis: int = -1, dtype: Any = None, name: str | None = None) -> Tensor:
     """`softmax` in place."""
     return assign(x, softmax(x, axis, dtype), "softmax_")
@@ -134,6 +141,7 @@ def _gumbel_softmax(xp, x, temperature, seed, offset, hard=False, axis=-1):
     return (places == first).astype(x.dtype), soft
 
 
+@public
 def gumbel_softmax(
     x: Tensor,
     temperature: float = 1.0,
@@ -172,11 +180,16 @@ def _maxout_vjp(xp: Any, grad: Any, x: Any, out: Any, groups: int, axis: int) ->
     return (xp.reshape(xp.where(first, xp.expand_dims(grad, axis + 1), 0), x.shape),)
 
 
-@op(name="maxout", inputs=("x",), vjp=_maxout_vjp, infer=_maxout_infer, check=_maxout_check)
+@public
+@op(
+    name="maxout",
+    inputs=("x",),
+    vjp=_maxout_vjp,
+    infer=_maxout_infer,
+    check=_maxout_check,
+    takes="fc",
+)
 def maxout(xp, x, groups=1, axis=1):
     """The maximum of every `groups` neighbouring channels."""
     axis %= x.ndim
     return xp.max(_grouped(xp, x, groups, axis), axis=axis + 1)
-
-
-__all__ = ["gumbel_softmax", "log_softmax", "maxout", "softmax", "softmax_"]

@@ -103,6 +103,3 @@ def sparse_csr_tensor(
             f"Received: {array.tolist()} for {len(stored)} values"
         )
     return SparseCsrTensor(starts, columns, stored, full)
-
-
-__all__: list[str] = []

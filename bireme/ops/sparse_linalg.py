@@ -161,6 +161,3 @@ def pca_lowrank(
         basis = qr(times(basis))[0]
     u, s, v = svd(transposed_times(basis).T, full_matrices=False)
     return linalg.matmul(basis, u), s, v.T
-
-
-__all__: list[str] = []

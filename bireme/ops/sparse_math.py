@@ -380,6 +380,3 @@ def attach() -> None:
     SparseTensor.T = property(  # type: ignore[attr-defined]
         lambda self: transpose(self, list(range(self.ndim))[::-1])
     )
-
-
-__all__: list[str] = []

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import method
 from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.printing import format_array
@@ -73,7 +74,7 @@ class SparseTensor(Tensor):
     ndimension = dim
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         return math.prod(self._dense_shape)
 
     @property
@@ -100,7 +101,7 @@ class SparseTensor(Tensor):
     def is_sparse_csr(self) -> bool:
         return False
 
-    def is_same_shape(self, other: Tensor) -> bool:
+    def is_same_shape(self, other: Tensor) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         return list(self.shape) == list(other.shape)
 
     def __len__(self) -> int:
@@ -113,7 +114,7 @@ class SparseTensor(Tensor):
         return self._values.stop_gradient
 
     @stop_gradient.setter
-    def stop_gradient(self, stop: bool) -> None:
+    def stop_gradient(self, stop: bool) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         self._values.stop_gradient = stop
 
     @property
@@ -121,7 +122,7 @@ class SparseTensor(Tensor):
         return self._values.is_leaf
 
     @property
-    def grad(self) -> Any:
+    def grad(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The gradient, with the pattern of this tensor."""
         grad = self._values.grad
         return None if grad is None else self._with(grad)
@@ -144,7 +145,7 @@ class SparseTensor(Tensor):
     def detach(self) -> Any:
         return self._with(self._values.detach())
 
-    def clone(self) -> Any:
+    def clone(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A copy that is part of the recorded computation."""
         return self._with(self._values.clone())
 
@@ -157,7 +158,7 @@ class SparseTensor(Tensor):
     def type(self) -> None:
         """None, as in Paddle: a program has no variable of this kind."""
 
-    block = type
+    block = type  # pyright: ignore[reportIncompatibleMethodOverride]
 
     # --- reading --------------------------------------------------------------------------
 
@@ -397,11 +398,13 @@ def dense_to_coo(x: Tensor, sparse_dim: int) -> SparseCooTensor:
 # --- methods of dense tensors -----------------------------------------------------------------
 
 
+@method
 def to_sparse_coo(self: Tensor, sparse_dim: int) -> SparseCooTensor:
     """The nonzero places of the first `sparse_dim` dimensions, with coordinates."""
     return dense_to_coo(self, sparse_dim)
 
 
+@method
 def to_sparse_csr(self: Tensor) -> SparseCsrTensor:
     """The nonzero places of a matrix or a batch of matrices, with compressed rows."""
     if self.ndim not in (2, 3):
@@ -412,31 +415,37 @@ def to_sparse_csr(self: Tensor) -> SparseCsrTensor:
     return dense_to_coo(self, self.ndim).to_sparse_csr()
 
 
+@method
 def to_dense(self: Tensor) -> Tensor:
     """The tensor itself: it is dense."""
     return self
 
 
+@method
 def is_sparse_coo(self: Tensor) -> bool:
     """Whether the tensor is sparse, with coordinates."""
     return False
 
 
+@method
 def is_sparse_csr(self: Tensor) -> bool:
     """Whether the tensor is sparse, with compressed rows."""
     return False
 
 
+@method
 def sparse_dim(self: Tensor) -> int:
     """How many dimensions are stored as coordinates: none of a dense tensor."""
     return 0
 
 
+@method
 def dense_dim(self: Tensor) -> int:
     """How many dimensions each stored value has: all of a dense tensor."""
     return self.ndim
 
 
+@method
 def coalesce(self: Tensor, name: str | None = None) -> SparseCooTensor:
     """`coalesce` of a sparse tensor with COO layout."""
     raise _not_sparse(self, "coalesce", "coo")
@@ -451,18 +460,15 @@ def _not_sparse(x: Tensor, name: str, layout: str) -> TypeMismatch:
 
 
 def _sparse_only(name: str, layout: str) -> Callable[[Tensor], Any]:
-    def method(self: Tensor) -> Any:
+    def refuse(self: Tensor) -> Any:
         raise _not_sparse(self, name, layout)
 
-    method.__name__, method.__qualname__ = name, f"Tensor.{name}"
-    method.__doc__ = f"`{name}` of a sparse tensor with {layout.upper()} layout."
-    return method
+    refuse.__name__, refuse.__qualname__ = name, f"Tensor.{name}"
+    refuse.__doc__ = f"`{name}` of a sparse tensor with {layout.upper()} layout."
+    return refuse
 
 
-METHODS: tuple[Callable[..., Any], ...] = (
-    to_sparse_coo, to_sparse_csr, to_dense, is_sparse_coo, is_sparse_csr, coalesce, sparse_dim,
-    dense_dim, *(_sparse_only(n, "coo") for n in ("indices", "values", "nnz", "is_coalesced")),
-    *(_sparse_only(n, "csr") for n in ("crows", "cols")),
-)  # fmt: skip
-
-__all__: list[str] = []
+for _name in ("indices", "values", "nnz", "is_coalesced"):
+    method(_sparse_only(_name, "coo"))
+for _name in ("crows", "cols"):
+    method(_sparse_only(_name, "csr"))

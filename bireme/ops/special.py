@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import another_name, public
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
@@ -27,39 +28,48 @@ def _call(xp: Any, name: str, *xs: Any) -> Any:
     return function(*xs)
 
 
-def _define(
-    name: str, doc: str, library_name: str, slope: Callable[[Any, Any], Any], amp: str | None = None
-) -> Any:
-    def lowering(xp: Any, x: Any) -> Any:
-        return _call(xp, library_name, x)
+def _special(slope: Callable[[Any, Any], Any]) -> Callable[[Callable[..., Any]], Any]:
+    """A function of floats with the derivative `slope(xp, x)`."""
 
     def rule(xp: Any, grad: Any, x: Any) -> tuple[Any]:
         return (grad * slope(xp, x),)
 
-    lowering.__doc__ = doc
-    lowering.__module__ = __name__
-    return op(
-        lowering, name=name, vjp=rule, promote="float", infer="elementwise", amp=amp, takes="f"
-    )
+    return op(vjp=rule, promote="float", infer="elementwise", takes="f")
 
 
-erf = _define(
-    "erf", "The error function.", "erf",
-    lambda xp, x: (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
-)  # fmt: skip
-lgamma = _define("lgamma", "log |gamma(x)|.", "gammaln", lambda xp, x: _call(xp, "digamma", x))
-digamma = _define(
-    "digamma", "The derivative of log gamma.", "digamma",
-    lambda xp, x: _polygamma_at(xp, x, 1),
-)  # fmt: skip
-i0 = _define(
-    "i0", "Modified Bessel function of the first kind, order 0.", "i0",
-    lambda xp, x: _call(xp, "i1", x),
-)  # fmt: skip
-i0e = _define(
-    "i0e", "i0(x) * exp(-|x|).", "i0e",
-    lambda xp, x: _call(xp, "i1e", x) - xp.sign(x) * _call(xp, "i0e", x),
-)  # fmt: skip
+@public(inplace="function", sample=[((3, 4),)])
+@_special(lambda xp, x: (2 / math.sqrt(math.pi)) * xp.exp(-x * x))
+def erf(xp, x):
+    """The error function."""
+    return _call(xp, "erf", x)
+
+
+@public(inplace=True)
+@_special(lambda xp, x: _call(xp, "digamma", x))
+def lgamma(xp, x):
+    """log |gamma(x)|."""
+    return _call(xp, "gammaln", x)
+
+
+@public(inplace=True)
+@_special(lambda xp, x: _polygamma_at(xp, x, 1))
+def digamma(xp, x):
+    """The derivative of log gamma."""
+    return _call(xp, "digamma", x)
+
+
+@public(inplace=True, sample=[((3, 4),)])
+@_special(lambda xp, x: _call(xp, "i1", x))
+def i0(xp, x):
+    """Modified Bessel function of the first kind, order 0."""
+    return _call(xp, "i0", x)
+
+
+@public(sample=[((3, 4),)])
+@_special(lambda xp, x: _call(xp, "i1e", x) - xp.sign(x) * _call(xp, "i0e", x))
+def i0e(xp, x):
+    """i0(x) * exp(-|x|)."""
+    return _call(xp, "i0e", x)
 
 
 def _over_x(xp: Any, value: Any, x: Any) -> Any:
@@ -68,23 +78,32 @@ def _over_x(xp: Any, value: Any, x: Any) -> Any:
     return xp.where(x == 0, 0.5 * xp.ones_like(x), value / safe)
 
 
-i1 = _define(
-    "i1", "Modified Bessel function of the first kind, order 1.", "i1",
-    lambda xp, x: _call(xp, "i0", x) - _over_x(xp, _call(xp, "i1", x), x),
-)  # fmt: skip
-i1e = _define(
-    "i1e", "i1(x) * exp(-|x|).", "i1e",
-    lambda xp, x: _call(xp, "i0e", x)
-    - xp.sign(x) * _call(xp, "i1e", x)
-    - _over_x(xp, _call(xp, "i1e", x), x),
-)  # fmt: skip
-gammaln = lgamma
+@public(sample=[((3, 4),)])
+@_special(lambda xp, x: _call(xp, "i0", x) - _over_x(xp, _call(xp, "i1", x), x))
+def i1(xp, x):
+    """Modified Bessel function of the first kind, order 1."""
+    return _call(xp, "i1", x)
+
+
+@public(sample=[((3, 4),)])
+@_special(
+    lambda xp, x: (
+        _call(xp, "i0e", x) - xp.sign(x) * _call(xp, "i1e", x) - _over_x(xp, _call(xp, "i1e", x), x)
+    )
+)
+def i1e(xp, x):
+    """i1(x) * exp(-|x|)."""
+    return _call(xp, "i1e", x)
+
+
+gammaln = another_name("gammaln", lgamma)
 
 
 def _erfinv_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
     return (grad * ((math.sqrt(math.pi) / 2) * xp.exp(out * out)),)
 
 
+@public(inplace="method")
 @op(vjp=_erfinv_vjp, promote="float", infer="elementwise", amp="black", takes="f")
 def erfinv(xp, x):
     """The inverse of the error function."""
@@ -110,6 +129,7 @@ def _polygamma(xp, x, n=1):
     return _polygamma_at(xp, x, n)
 
 
+@public(inplace=True, takes="ifc")
 def polygamma(x: Tensor, n: int, name: str | None = None) -> Tensor:
     """The n-th derivative of digamma, n >= 0."""
     if not isinstance(n, int) or n < 0:
@@ -117,6 +137,7 @@ def polygamma(x: Tensor, n: int, name: str | None = None) -> Tensor:
     return _polygamma(x, n)
 
 
+@public(inplace=True, takes="fc")
 def multigammaln(x: Tensor, p: int, name: str | None = None) -> Tensor:
     """The logarithm of the gamma function of dimension p."""
     if not isinstance(p, int) or p < 1:
@@ -143,19 +164,15 @@ def _gammaincc_vjp(xp: Any, grad: Any, x: Any, y: Any) -> tuple[None, Any]:
     return None, -grad * _incomplete_slope(xp, x, y)
 
 
+@public(inplace=True)
 @op(vjp=_gammainc_vjp, promote="float_binary", infer="elementwise", takes="f")
 def gammainc(xp, x, y):
     """The regularised lower incomplete gamma function P(x, y); differentiable by y."""
     return _call(xp, "gammainc", x, y)
 
 
+@public(inplace=True)
 @op(vjp=_gammaincc_vjp, promote="float_binary", infer="elementwise", takes="f")
 def gammaincc(xp, x, y):
     """The regularised upper incomplete gamma function Q(x, y); differentiable by y."""
     return _call(xp, "gammaincc", x, y)
-
-
-__all__ = [
-    "digamma", "erf", "erfinv", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
-    "lgamma", "multigammaln", "polygamma",
-]  # fmt: skip

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
+from bireme.ops.contents import Result, reads_contents
 from bireme.ops.math_unary import cast
 from bireme.ops.reduction import _reduced, as_axis, resolve, spread
 
@@ -97,6 +99,7 @@ def _middle_of(x: Tensor, axis: Any, keepdim: bool, mode: str, skip_nan: bool, n
     return tuple(result) if isinstance(axis, int) else result[0]
 
 
+@public(also={"input": "x", "dim": "axis"}, implies={"dim": {"mode": "min"}}, out=True)
 def median(
     x: Tensor, axis: Any = None, keepdim: bool = False, mode: str = "avg", name: str | None = None
 ) -> Any:
@@ -111,6 +114,7 @@ def median(
     return _middle_of(x, axis, keepdim, mode, False, "median")
 
 
+@public(takes="ifc")
 def nanmedian(
     x: Tensor, axis: Any = None, keepdim: bool = False, mode: str = "avg", name: str | None = None
 ) -> Any:
@@ -163,6 +167,16 @@ def _quantile(xp, x, q, axis=None, keepdim=False, interpolation="linear", skip_n
     return result
 
 
+def _quantiles_result(x: Tensor, q: Tensor, *rest: Any) -> Result:
+    made = _quantiles(x, np.full(q.shape, 0.5), *rest)
+    return Result(made._value.aval.shape, made.dtype)
+
+
+@reads_contents(_quantiles_result)
+def _quantiles_at(x: Tensor, q: Tensor, *rest: Any) -> Tensor:
+    return _quantiles(x, q.numpy(), *rest)
+
+
 def _quantiles(
     x: Tensor, q: Any, axis: Any, keepdim: bool, interpolation: str, skip_nan: bool, name: str
 ) -> Tensor:
@@ -170,12 +184,15 @@ def _quantiles(
         raise InvalidArgument(
             f"[{name}] interpolation must be one of {_INTERPOLATIONS}. Received: {interpolation!r}"
         )
-    shares = np.asarray(q.numpy() if isinstance(q, Tensor) else q, np.float64)
+    if isinstance(q, Tensor):
+        return _quantiles_at(x, q, axis, keepdim, interpolation, skip_nan, name)
+    shares = np.asarray(q, np.float64)
     if shares.ndim > 1 or shares.size == 0 or shares.min() < 0 or shares.max() > 1:
         raise InvalidArgument(f"[{name}] q must be numbers in [0, 1]. Received: {q!r}")
     return _quantile(x, constant(shares), as_axis(axis), keepdim, interpolation, skip_nan)
 
 
+@public(also={"input": "x", "dim": "axis"}, out=True)
 def quantile(
     x: Tensor, q: Any, axis: Any = None, keepdim: bool = False, interpolation: str = "linear",
     name: str | None = None,
@@ -184,6 +201,7 @@ def quantile(
     return _quantiles(x, q, axis, keepdim, interpolation, False, "quantile")
 
 
+@public
 def nanquantile(
     x: Tensor, q: Any, axis: Any = None, keepdim: bool = False, interpolation: str = "linear"
 ) -> Tensor:
@@ -206,6 +224,7 @@ def _bins(x: Tensor, bins: int, low: float, high: float, name: str) -> tuple[flo
     return (low - 0.5, high + 0.5) if low == high else (float(low), float(high))
 
 
+@public(takes="ifc")
 def histogram_bin_edges(
     input: Tensor, bins: int = 100, min: float = 0.0, max: float = 0.0, name: str | None = None
 ) -> Tensor:
@@ -235,6 +254,7 @@ def _counted(xp: Any, index: Any, weight: Any, length: int) -> Any:
     return xp.bincount(index, weight, length=length)
 
 
+@public(takes="ifc")
 def histogram(
     input: Tensor, bins: int = 100, min: float = 0.0, max: float = 0.0,
     weight: Tensor | None = None, density: bool = False, name: str | None = None,
@@ -251,6 +271,20 @@ def histogram(
     return over(counts, multiply(_sum(counts, None, False), (high - low) / bins))
 
 
+def _histogramdd_results(
+    x: Tensor, bins: Any = 10, ranges: Any = None, density: bool = False,
+    weights: Tensor | None = None, name: str | None = None,
+) -> Any:  # fmt: skip
+    each = [bins] * x.shape[-1] if isinstance(bins, int) else list(bins)
+    edges = [b + 1 if isinstance(b, int) else b._value.aval.shape[0] for b in each]
+    return (
+        Result([n - 1 for n in edges], x.dtype),
+        [Result([n], x.dtype) for n in edges],
+    )
+
+
+@public(takes="ifc")
+@reads_contents(_histogramdd_results)
 def histogramdd(
     x: Tensor, bins: Any = 10, ranges: Any = None, density: bool = False,
     weights: Tensor | None = None, name: str | None = None,
@@ -277,6 +311,16 @@ def histogramdd(
     return constant(counts.astype(to)), [constant(e.astype(to)) for e in edges]
 
 
+def _bincount_results(
+    x: Tensor, weights: Tensor | None = None, minlength: int = 0, name: str | None = None
+) -> Result:
+    if weights is None:
+        return Result([None], dt.int64)
+    return Result([None], weights.dtype if weights.dtype.is_floating else dt.float64)
+
+
+@public
+@reads_contents(_bincount_results)
 def bincount(
     x: Tensor, weights: Tensor | None = None, minlength: int = 0, name: str | None = None
 ) -> Tensor:
@@ -335,6 +379,7 @@ def _cov(xp, x, fweights=None, aweights=None, rowvar=True, ddof=True):
     return xp.squeeze(product).astype(x.dtype)
 
 
+@public(spaces=("paddle.linalg",), method=True, takes="fc")
 def cov(
     x: Tensor, rowvar: bool = True, ddof: bool = True, fweights: Tensor | None = None,
     aweights: Tensor | None = None, name: str | None = None,
@@ -345,6 +390,7 @@ def cov(
     return _cov(x, fweights, aweights, rowvar, bool(ddof))
 
 
+@public(spaces=("paddle.linalg",), method=True)
 def corrcoef(x: Tensor, rowvar: bool = True, name: str | None = None) -> Tensor:
     """The correlation matrix of the variables in the rows (columns if not rowvar) of x."""
     matrix = cov(x, rowvar)
@@ -360,9 +406,3 @@ def _normalised(xp, matrix):
     """A covariance matrix divided by the standard deviations, within [-1, 1]."""
     deviation = xp.sqrt(xp.diagonal(matrix))
     return xp.clip(matrix / deviation[:, None] / deviation[None, :], -1, 1)
-
-
-__all__ = [
-    "bincount", "histogram", "histogram_bin_edges", "histogramdd", "median", "nanmedian",
-    "nanquantile", "quantile",
-]  # fmt: skip

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.public import method
 from bireme.core import dtype as dt
-from bireme.core import random as rng
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
+from bireme.ops import random_bits
 
 
 def _types(x: Aval, *_: Any, k: int, mode: str) -> tuple[Aval, ...]:
@@ -46,9 +47,9 @@ def _top_p(xp, x, ps, threshold, seeds, seed, offset, k=0, mode="truncated"):
         low = threshold.astype(np.float32).reshape((-1, 1))
     count = 1 if mode == "truncated" else probs.shape[1]
     if seeds is None:
-        unit = rng.uniform(xp, seed, offset, (probs.shape[0], count))
+        unit = random_bits.uniform(xp, seed, offset, (probs.shape[0], count))
     else:
-        unit = rng.uniform_rows(xp, seeds, count)
+        unit = random_bits.uniform_rows(xp, seeds, count)
     places = xp.arange(probs.shape[1])
     if mode == "truncated":
         there = reached >= unit * limit
@@ -72,6 +73,7 @@ def _top_p(xp, x, ps, threshold, seeds, seed, offset, k=0, mode="truncated"):
     )
 
 
+@method
 def top_p_sampling(
     x: Tensor,
     ps: Tensor,
@@ -98,6 +100,3 @@ def top_p_sampling(
     key = next_key() if seed < 0 else (int(seed), 0)
     made = _top_p(x, ps, threshold, topp_seed, *key, int(k), mode)
     return tuple(made) if return_top else (made[0], made[1])
-
-
-__all__: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -18,6 +19,8 @@ from bireme.ops.nn_support import (
     place_strided,
     strided_slice,
 )
+
+public = namespace("paddle.nn.functional")
 
 
 def _split(x: Aval, last: bool) -> tuple[Any, Any, Any, Any]:
@@ -81,6 +84,7 @@ def _pixel_shuffle(xp, x, factor=1, last=False):
     return _shuffle(xp, x, factor, last)
 
 
+@public(takes="fc")
 def pixel_shuffle(
     x: Tensor, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
@@ -98,6 +102,7 @@ def _pixel_unshuffle(xp, x, factor=1, last=False):
     return _unshuffle(xp, x, factor, last)
 
 
+@public(takes="fc")
 def pixel_unshuffle(
     x: Tensor, downscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
@@ -132,6 +137,7 @@ def _channel_shuffle(xp, x, groups=1, last=False):
     return _mixed(xp, x, groups, last)
 
 
+@public(takes="fc")
 def channel_shuffle(
     x: Tensor, groups: int, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
@@ -249,6 +255,7 @@ def _four(function: str, paddings: Any) -> tuple[int, ...]:
     )
 
 
+@public(takes="fc")
 def unfold(
     x: Tensor,
     kernel_sizes: Any,
@@ -264,6 +271,17 @@ def unfold(
     )  # fmt: skip
 
 
+@public(
+    also={
+        "input": "x",
+        "dilation": "dilations",
+        "kernel_size": "kernel_sizes",
+        "output_size": "output_sizes",
+        "padding": "paddings",
+        "stride": "strides",
+    },
+    takes="fc",
+)
 def fold(
     x: Tensor,
     output_sizes: Any,
@@ -327,6 +345,7 @@ def _temporal_shift(xp, x, segments=1, ratio=0.25, last=False):
     return _shift(xp, x, segments, ratio, last, False)
 
 
+@public
 def temporal_shift(
     x: Tensor,
     seg_num: int,
@@ -340,8 +359,3 @@ def temporal_shift(
             f"[temporal_shift] shift_ratio must be in [0, 0.5]. Received: {shift_ratio}"
         )
     return _temporal_shift(x, seg_num, float(shift_ratio), _is_last("temporal_shift", data_format))
-
-
-__all__ = [
-    "channel_shuffle", "fold", "pixel_shuffle", "pixel_unshuffle", "temporal_shift", "unfold",
-]  # fmt: skip

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.host import jax_door
 
 
 def _check(potentials: Aval, transitions: Aval, lengths: Aval, with_ends: bool) -> None:
@@ -74,6 +74,3 @@ def decode(xp, potentials, transitions, lengths, with_ends=True):
     first, tags = _scan(xp, back, last, (origins[::-1], number[1:][::-1]))
     path = xp.concatenate([xp.where(lengths > 0, first, 0)[None], tags[::-1]], axis=0)
     return xp.max(alpha, axis=1), xp.swapaxes(path, 0, 1).astype(np.int64)
-
-
-__all__: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.api.hints import explain_constructors as _explain_constructors
 from bireme.optimizer import lr
 from bireme.optimizer.adam import Adam, Adamax, AdamW, Lamb, NAdam, RAdam
 from bireme.optimizer.adaptive import Adadelta, Adagrad, RMSProp
@@ -27,3 +28,5 @@ __all__ = [
     "Rprop",
     "lr",
 ]
+
+_explain_constructors(globals()[name] for name in __all__)

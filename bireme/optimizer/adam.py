@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.optimizer.optimizer import Optimizer
 from bireme.optimizer.slots import Slot
 from bireme.optimizer.update import update_op
+
+if TYPE_CHECKING:
+    from bireme.nn.clip import ClipGradBase
+    from bireme.optimizer.optimizer import ParametersLike
+    from bireme.optimizer.schedule import LRScheduler
+    from bireme.regularizer import WeightDecayRegularizer
 
 
 def _checked_betas(where: str, **values: Any) -> dict[str, float]:
@@ -84,21 +90,22 @@ class _AdamBase(Optimizer):
 class Adam(_AdamBase):
     """Adaptive moments.
 
-    Gradients here are always dense and all parameters are updated in one op, so `lazy_mode` and
-    `use_multi_tensor` change nothing.
+    With `lazy_mode=True` the rows of a table that `embedding(sparse=True)` did not look up stay as
+    they are, with their moments. All parameters are updated in one op in any case;
+    `use_multi_tensor` changes nothing.
     """
 
     _op = update_op("adam_update", _adam, _advance_both)
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        epsilon: Any = 1e-8,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
+        beta1: float | Tensor = 0.9,
+        beta2: float | Tensor = 0.999,
+        epsilon: float | Tensor = 1e-8,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         lazy_mode: bool = False,
         multi_precision: bool = False,
         use_multi_tensor: bool = False,
@@ -106,7 +113,8 @@ class Adam(_AdamBase):
         name: str | None = None,
     ) -> None:
         if amsgrad:
-            self._slots = (*type(self)._slots, Slot("moment2_max"))  # type: ignore[misc]
+            self._slots = (*type(self)._slots, Slot("moment2_max"))  # pyright: ignore[reportAttributeAccessIssue]
+        self._lazy_mode = bool(lazy_mode)
         super().__init__(
             learning_rate,
             parameters,
@@ -119,23 +127,26 @@ class Adam(_AdamBase):
 
 
 class AdamW(_AdamBase):
-    """Adam with weight decay apart from the gradient."""
+    """Adam with weight decay apart from the gradient.
+
+    `lazy_mode` is that of Adam; rows that stay as they are do not decay either.
+    """
 
     _op = update_op("adamw_update", _adamw, _advance_both)
     _decoupled_decay = True
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        epsilon: Any = 1e-8,
-        parameters: Any = None,
-        weight_decay: Any = 0.01,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
+        beta1: float | Tensor = 0.9,
+        beta2: float | Tensor = 0.999,
+        epsilon: float | Tensor = 1e-8,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | Tensor = 0.01,
         use_lowprecision_moment: bool = False,
         lr_ratio: Callable[[Tensor], float] | None = None,
         apply_decay_param_fun: Callable[[str], bool] | None = None,
-        grad_clip: Any = None,
+        grad_clip: ClipGradBase | None = None,
         lazy_mode: bool = False,
         multi_precision: bool = False,
         amsgrad: bool = False,
@@ -148,8 +159,9 @@ class AdamW(_AdamBase):
         if lr_ratio is not None and not callable(lr_ratio):
             raise TypeMismatch("[AdamW] lr_ratio must be a function of the parameter")
         if amsgrad:
-            self._slots = (*type(self)._slots, Slot("moment2_max"))  # type: ignore[misc]
-        self._wide_slots = not use_lowprecision_moment  # type: ignore[misc]
+            self._slots = (*type(self)._slots, Slot("moment2_max"))  # pyright: ignore[reportAttributeAccessIssue]
+        self._wide_slots = not use_lowprecision_moment  # pyright: ignore[reportAttributeAccessIssue]
+        self._lazy_mode = bool(lazy_mode)
         self._lr_ratio = lr_ratio
         self._apply_decay_param_fun = apply_decay_param_fun
         super().__init__(
@@ -162,7 +174,7 @@ class AdamW(_AdamBase):
             defaults=_checked_betas("AdamW", beta1=beta1, beta2=beta2, epsilon=epsilon),
         )
 
-    def _extra(self, param: Any, options: dict[str, Any]) -> tuple[float, float]:
+    def _extra(self, param: Tensor, options: dict[str, Any]) -> tuple[float, float]:
         ratio = 1.0 if self._lr_ratio is None else float(self._lr_ratio(param))
         chosen = self._apply_decay_param_fun is None or self._apply_decay_param_fun(param.name)
         return ratio, float(options["weight_decay"]) if chosen else 0.0
@@ -189,13 +201,13 @@ class Adamax(_AdamBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        epsilon: Any = 1e-8,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
+        beta1: float | Tensor = 0.9,
+        beta2: float | Tensor = 0.999,
+        epsilon: float | Tensor = 1e-8,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(
@@ -239,14 +251,14 @@ class NAdam(_AdamBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.002,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
+        learning_rate: float | Tensor | LRScheduler = 0.002,
+        beta1: float | Tensor = 0.9,
+        beta2: float | Tensor = 0.999,
         epsilon: float = 1e-8,
         momentum_decay: float = 0.004,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
         betas = _checked_betas("NAdam", beta1=beta1, beta2=beta2, epsilon=epsilon)
@@ -303,13 +315,13 @@ class RAdam(_AdamBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
+        beta1: float | Tensor = 0.9,
+        beta2: float | Tensor = 0.999,
         epsilon: float = 1e-8,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(
@@ -347,13 +359,13 @@ class Lamb(_AdamBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
         lamb_weight_decay: float = 0.01,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        epsilon: Any = 1e-6,
-        parameters: Any = None,
-        grad_clip: Any = None,
+        beta1: float | Tensor = 0.9,
+        beta2: float | Tensor = 0.999,
+        epsilon: float | Tensor = 1e-6,
+        parameters: ParametersLike | None = None,
+        grad_clip: ClipGradBase | None = None,
         exclude_from_weight_decay_fn: Callable[[Tensor], bool] | None = None,
         multi_precision: bool = False,
         always_adapt: bool = False,
@@ -378,7 +390,7 @@ class Lamb(_AdamBase):
     def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
         return (*super()._hyper(options), self._always_adapt)
 
-    def _extra(self, param: Any, options: dict[str, Any]) -> float:
+    def _extra(self, param: Tensor, options: dict[str, Any]) -> float:
         excluded = options["exclude_from_weight_decay_fn"]
         if excluded is not None and excluded(param):
             return 0.0

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.optimizer.optimizer import Optimizer
 from bireme.optimizer.slots import Slot
 from bireme.optimizer.update import update_op
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
+    from bireme.nn.clip import ClipGradBase
+    from bireme.optimizer.optimizer import ParametersLike
+    from bireme.optimizer.schedule import LRScheduler
+    from bireme.regularizer import WeightDecayRegularizer
 
 
 def _adagrad(xp, p, g, lr, slots, clock, hyper, extra):
@@ -23,11 +30,11 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any,
+        learning_rate: float | Tensor | LRScheduler,
         epsilon: float = 1e-6,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
@@ -62,12 +69,12 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
         epsilon: float = 1e-6,
         rho: float = 0.95,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
         defaults = {"epsilon": epsilon, "rho": rho}
@@ -99,14 +106,14 @@ class RMSProp(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any,
+        learning_rate: float | Tensor | LRScheduler,
         rho: float = 0.95,
         epsilon: float = 1e-6,
         momentum: float = 0.0,
         centered: bool = False,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
         for what, value in (("rho", rho), ("epsilon", epsilon), ("momentum", momentum)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bireme.core import dtype as dt
 from bireme.core.errors import TypeMismatch
@@ -26,8 +26,8 @@ class FusedStates:
     """
 
     _state: Slots
-    _slots: Any
-    _clock: Any
+    _slots: ClassVar[Any]
+    _clock: ClassVar[Any]
     _use_fused = False
     _stale = False
     _version = 0

@@ -4,7 +4,7 @@ gradient run on the device as always."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,14 @@ from bireme.autograd.modes import enable_grad
 from bireme.core.aval import aval
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
-from bireme.core.trace import Value
+from bireme.core.value import value_of
 from bireme.optimizer.line_search import strong_wolfe
 from bireme.optimizer.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from bireme.nn.clip import ClipGradBase
+    from bireme.optimizer.optimizer import ParametersLike
+    from bireme.regularizer import WeightDecayRegularizer
 
 
 class LBFGS(Optimizer):
@@ -32,9 +37,9 @@ class LBFGS(Optimizer):
         tolerance_change: float = 1e-9,
         history_size: int = 100,
         line_search_fn: str | None = None,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
         if line_search_fn not in (None, "strong_wolfe"):
@@ -75,10 +80,10 @@ class LBFGS(Optimizer):
         for p in self._all_parameters():
             shape = tuple(p.shape)
             part = flat[at : at + p.size].reshape(shape).astype(p.dtype.numpy)
-            p._put(Value(aval(shape, p.dtype), None, 0, part))
+            p._put(value_of(aval(shape, p.dtype), part))
             at += p.size
 
-    def step(self, closure: Callable[[], Tensor]) -> Tensor:  # type: ignore[override]
+    def step(self, closure: Callable[[], Tensor]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Minimise for up to `max_iter` iterations; returns the loss at the start."""
         with enable_grad():
             return self._minimise(closure)

@@ -41,9 +41,9 @@ def cubic_minimum(a: Trial, b: Trial, low: float, high: float) -> float:
 def strong_wolfe(
     evaluate: Callable[[float], tuple[float, Any]],
     step: float,
-    direction: Any,
+    direction: np.ndarray,
     loss: float,
-    grad: Any,
+    grad: np.ndarray,
     slope: float,
     tolerance: float = 1e-9,
     most_trials: int = _MOST_TRIALS,
@@ -90,7 +90,7 @@ def _narrow(
     flat_enough: Callable[[Trial], bool],
     low: Trial,
     high: Trial,
-    direction: Any,
+    direction: np.ndarray,
     tolerance: float,
     spent: tuple[int, int, int],
 ) -> tuple[Trial, int]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
+from bireme.api.hints import explain_constructors as _explain_constructors
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.optimizer.cycles import (
     CosineAnnealingDecay,
@@ -174,9 +175,21 @@ class LinearWarmup(LRScheduler):
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         own = {k: v for k, v in state_dict.items() if k != "LinearWarmup_LR"}
-        super().set_state_dict(own)
         if isinstance(self.learning_rate, LRScheduler):
+            if "LinearWarmup_LR" not in state_dict:
+                raise InvalidArgument(
+                    "[LinearWarmup] the state has no entry 'LinearWarmup_LR', the state of the "
+                    f"schedule after the warm-up. Received: {sorted(state_dict)}"
+                )
+            before = self.state_dict()["LinearWarmup_LR"]
             self.learning_rate.set_state_dict(state_dict["LinearWarmup_LR"])
+            try:
+                super().set_state_dict(own)
+            except InvalidArgument:
+                self.learning_rate.set_state_dict(before)
+                raise
+        else:
+            super().set_state_dict(own)
 
     def get_lr(self) -> float:
         if self.last_epoch < self.warmup_steps:
@@ -343,7 +356,7 @@ class ReduceOnPlateau(LRScheduler):
     def state_keys(self) -> None:
         self.keys = ["cooldown_counter", "best", "num_bad_epochs", "last_epoch", "last_lr"]
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Look at a new value of the metric."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         try:
@@ -429,3 +442,5 @@ __all__ = [
     "ReduceOnPlateau",
     "StepDecay",
 ]
+
+_explain_constructors(globals()[name] for name in __all__)

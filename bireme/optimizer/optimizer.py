@@ -7,23 +7,31 @@ the parameters, and marks the step's end. Nothing is read back, so the device is
 from __future__ import annotations
 
 import operator
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from bireme.autograd.modes import no_grad
-from bireme.core import states, trace
+from bireme.core import recorder_hooks, rollback, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import Op
 from bireme.core.tensor import Tensor
+from bireme.core.trace import Value
 from bireme.nn import naming
 from bireme.nn.clip import ClipGradBase
 from bireme.nn.grouped import Repeated, put_all
 from bireme.optimizer.fused_states import FusedStates
+from bireme.optimizer.lazy_rows import ask_for_marks, forget_marks, with_counts
+from bireme.optimizer.lr import LambdaDecay
+from bireme.optimizer.matching import StateOfAnother, match
 from bireme.optimizer.schedule import LRScheduler
 from bireme.optimizer.slots import Clocks, Slot, Slots
 from bireme.optimizer.update import Settings
 from bireme.regularizer import L2Decay, WeightDecayRegularizer
+
+# Parameters, or groups of them with settings of their own.
+ParametersLike = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 
 class Optimizer(FusedStates):
@@ -42,12 +50,14 @@ class Optimizer(FusedStates):
     _decoupled_decay: ClassVar[bool] = False
     # The order of the state dict's entries.
     _clock_first: ClassVar[bool] = False
+    # Whether rows of a table that no gradient reached stay as they are.
+    _lazy_mode: bool = False
 
     def __init__(
         self,
-        learning_rate: Any,
-        parameters: Iterable[Any] | None = None,
-        weight_decay: Any = None,
+        learning_rate: float | Tensor | LRScheduler,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
         *,
@@ -132,7 +142,7 @@ class Optimizer(FusedStates):
 
     def _rate(self) -> Any:
         """The learning rate as an update takes it: a number, or what a program reads per run."""
-        return states.each_run(trace.state.trace, self._rate_name(), self.get_lr)
+        return recorder_hooks.each_run(trace.state.trace, self._rate_name(), self.get_lr)
 
     def _rate_name(self) -> str:
         if self._rate_var is None:
@@ -162,14 +172,24 @@ class Optimizer(FusedStates):
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        rate = self._rate()
-        for group in self._groups:
-            params, grads = group.with_gradients()
-            if params:
-                self._update_group(group, params, grads, rate)
+        recording = trace.state.trace
+        try:
+            rate = self._rate()
+            update = Update()
+            for group in self._groups:
+                params, grads = group.with_gradients()
+                if params:
+                    self._update_group(group, params, grads, rate, update)
+            update.put()
+        except Exception:
+            if trace.state.trace is recording:
+                rollback.abandon_step(recording)
+            raise
         trace.seal()
 
-    def _update_group(self, group: Group, params: list[Any], grads: list[Any], rate: Any) -> None:
+    def _update_group(
+        self, group: Group, params: list[Any], grads: list[Any], rate: Any, update: Update
+    ) -> None:
         clip = group.options.get("grad_clip")
         if clip is not None:
             clipped = clip(list(zip(params, grads, strict=True)))
@@ -177,8 +197,17 @@ class Optimizer(FusedStates):
         hyper = self._hyper(group.options)
         for part in group.parts(params):
             own = grads if part.at is None else [grads[i] for i in part.at]
+            each = part.each
+            if self._lazy_mode:
+                members = params if part.at is None else [params[i] for i in part.at]
+                own, each = with_counts(own, each, members, type(self).__name__)
             inputs = (part.targets, own, part.states, part.shared, rate, self._skip)
-            put_all(part.written, part.recorder(inputs, (part.each, hyper)))
+            update.add(part.written, part.recorder(inputs, (each, hyper)))
+
+    def _overflow_anywhere(self, found: Tensor) -> Tensor:
+        """Whether a step is skipped: `found` says that gradients overflowed here. Of a model on
+        several processes all answer the same."""
+        return found
 
     def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
         """The rule's constants, from the group's options."""
@@ -188,12 +217,14 @@ class Optimizer(FusedStates):
         """What accumulators and clocks start with, where it depends on the options."""
         return {}
 
-    def _setting(self, param: Any, options: dict[str, Any]) -> Settings:
+    def _setting(self, param: Tensor, options: dict[str, Any]) -> Settings:
         """What is fixed for one parameter."""
-        penalty = getattr(param, "regularizer", None) or self.regularization
+        penalty = getattr(param, "regularizer", None)
+        if penalty is None and not self._decoupled_decay:
+            penalty = self.regularization
         low = param.dtype.name if self._state.has_master(param) else None
         scale = float(getattr(param, "optimize_attr", _NO_SCALE).get("learning_rate", 1.0))
-        if penalty is None or self._decoupled_decay:
+        if penalty is None:
             return Settings(scale, low=low, extra=self._extra(param, options))
         return Settings(
             scale,
@@ -203,8 +234,8 @@ class Optimizer(FusedStates):
             extra=self._extra(param, options),
         )
 
-    def _extra(self, param: Any, options: dict[str, Any]) -> Any:
-        """What the rule wants to know about one parameter besides."""
+    def _extra(self, param: Tensor, options: dict[str, Any]) -> Any:
+        """Further inputs of the rule that belong to one parameter."""
         return None
 
     def clear_grad(self, set_to_zero: bool = True) -> None:
@@ -214,6 +245,10 @@ class Optimizer(FusedStates):
                 if p._node is not None:  # p.clear_gradient(), of hundreds of parameters
                     p._grad_is_zero = set_to_zero and (p._grad is not None or p._grad_is_zero)
                     p._grad = None
+        if self._lazy_mode:
+            for group in self._groups:
+                for p in group.params:
+                    forget_marks(p)
         trace.flush_sealed()
 
     clear_gradients = clear_grad
@@ -224,10 +259,10 @@ class Optimizer(FusedStates):
     def backward(
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameters: Any = None,
-        no_grad_set: Any = None,
-        callbacks: Any = None,
+        startup_program: object = None,
+        parameters: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
+        callbacks: object = None,
     ) -> list[tuple[Any, Tensor]]:
         """The (parameter, gradient) pairs that `loss.backward()` has left.
 
@@ -238,19 +273,20 @@ class Optimizer(FusedStates):
             raise InvalidArgument("[backward] a backward pass is not built op by op: no callbacks")
         chosen = self._chosen(parameters)
         excluded = {p if isinstance(p, str) else p.name for p in no_grad_set or ()}
-        states.differentiate(trace.state.trace, loss, chosen, no_grad_set or ())
+        recorder_hooks.differentiate(trace.state.trace, loss, chosen, no_grad_set or ())
         return [
             (p, p.grad)
             for p in chosen
             if p._node is not None and p.grad is not None and p.name not in excluded
         ]
 
-    def _chosen(self, parameters: Any) -> list[Any]:
+    def _chosen(self, parameters: Iterable[Tensor | str] | None) -> list[Any]:
         """The parameters to update; without any of its own, those of the program."""
         if self._takes_all:
             first = self._groups[0].params
             have = {id(p) for p in first}
-            first += [p for p in states.parameters(trace.state.trace) or () if id(p) not in have]
+            recorded = recorder_hooks.parameters(trace.state.trace) or ()
+            first += [p for p in recorded if id(p) not in have]
         known = self._all_parameters()
         if parameters is None:
             return known
@@ -268,10 +304,13 @@ class Optimizer(FusedStates):
         self._chosen(None)
         rate = self._rate()
         given = {id(p): g for p, g in params_grads}
+        update = Update()
         for group in self._groups:
             params = [p for p in group.params if given.get(id(p)) is not None]
             if params:
-                self._update_group(group, params, [given[id(p)] for p in params], rate)
+                grads = [given[id(p)] for p in params]
+                self._update_group(group, params, grads, rate, update)
+        update.put()
         trace.seal()
         return []
 
@@ -294,15 +333,27 @@ class Optimizer(FusedStates):
     def minimize(
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameters: Any = None,
-        no_grad_set: Any = None,
+        startup_program: object = None,
+        parameters: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
     ) -> tuple[list[Any], list[tuple[Any, Tensor]]]:
         """Update from gradients that `loss.backward()` has computed before."""
         pairs = self.backward(loss, startup_program, parameters, no_grad_set)
         return self.apply_gradients(pairs), pairs
 
     # --- state ----------------------------------------------------------------------------
+
+    def create_state(self) -> None:
+        """Make the accumulators of all trained parameters now, before a first step, as a
+        checkpoint fills tensors that exist."""
+        for group in self._groups:
+            params = [p for p in group.params if p._node is not None and self._keeps_state_of(p)]
+            if params:
+                group.parts(params)
+
+    def _keeps_state_of(self, param: Tensor) -> bool:
+        """Whether this process updates the parameter."""
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Accumulators by name, the master weights and the scheduler's state."""
@@ -316,17 +367,41 @@ class Optimizer(FusedStates):
             state["master_weights"] = dict(self._state.masters)
         if isinstance(self._learning_rate, LRScheduler):
             state["LR_Scheduler"] = self._learning_rate.state_dict()
-        return state
+        return _owned(state, self)
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
+        """Continue from what `state_dict` returned, here or in Paddle.
+
+        Entries belong to the parameters of their names; where not all names are known, to the
+        parameters in order, if number, shapes and types agree. What does not fit raises, and then
+        nothing has changed.
+        """
+        where = f"{type(self).__name__}.set_state_dict"
         state = dict(state_dict)
         schedule = state.pop("LR_Scheduler", None)
-        if isinstance(self._learning_rate, LRScheduler) and schedule:
-            self._learning_rate.set_state_dict(schedule)
-        masters = state.pop("master_weights", None)
-        self._state.load(state, masters)
+        masters = state.pop("master_weights", None) or {}
+        slots, params = self._state, self._all_parameters()
+        matched = match(where, state, masters, params, slots, self._clock)
+        scheduler = self._learning_rate
+        if isinstance(scheduler, LRScheduler):
+            if schedule:
+                scheduler.set_state_dict(schedule)
+            elif not isinstance(scheduler, LambdaDecay):
+                raise StateOfAnother(
+                    f"[{where}] the state has no 'LR_Scheduler', and this optimizer's learning "
+                    "rate is scheduled: save the state of an optimizer with the scheduler, or set "
+                    "state['LR_Scheduler'] = scheduler.state_dict()"
+                )
+        slots.load(*matched)
         self._clocks.forget()
+        # Made now: `state_dict` would be empty until the first step, and what was given may change.
+        if params and recorder_hooks.parameters(trace.state.trace) is None:
+            kept = {name for name, _ in matched.entries}
+            for group in self._groups:
+                members = [p for p in group.params if p.name in kept]
+                if members:
+                    group.parts(members)
+            slots.forget_loaded()
 
     set_dict = set_state_dict
     load_state_dict = set_state_dict
@@ -337,6 +412,65 @@ class Optimizer(FusedStates):
 
 
 _NO_SCALE: dict[str, float] = {}
+
+
+# Whose state a dict is, by the dict's id. Not in the dict itself, which is pickled and copied.
+_owners: dict[int, tuple[weakref.ref[dict[str, Any]], weakref.ref[Optimizer]]] = {}
+
+
+def _owned(state: dict[str, Any], owner: Optimizer) -> dict[str, Any]:
+    key = id(state)
+    gone = weakref.ref(state, lambda _: _owners.pop(key, None))
+    _owners[key] = gone, weakref.ref(owner)
+    return state
+
+
+def owner_of(state: dict[str, Any]) -> Optimizer | None:
+    """The optimizer whose `state_dict()` returned this very dict."""
+    dict_ref, owner_ref = _owners.get(id(state), (None, None))
+    if dict_ref is None or owner_ref is None or dict_ref() is not state:
+        return None
+    return owner_ref()
+
+
+class Update:
+    """The results of one step, which all tensors get at once: a step that is interrupted, or
+    raises on its way, has changed none."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.values: list[Value] = []
+
+    def add(self, tensors: list[Tensor], values: list[Value]) -> None:
+        if self.tensors:
+            self.tensors = self.tensors + tensors
+            self.values = self.values + values
+        else:
+            self.tensors, self.values = tensors, values
+
+    def put(self) -> None:
+        if self.tensors:
+            put_all(self.tensors, self.values)
+            self.tensors, self.values = [], []
+
+
+class NewState:
+    """Accumulators and clocks that a step makes for parameters without any. If it fails, they are
+    made again by the next one (core/rollback.py)."""
+
+    def __init__(self, optimizer: Optimizer, params: list[Any]):
+        self.optimizer = optimizer
+        self.fresh = [id(p) for p in params if id(p) not in optimizer._state._of]
+
+    def take_back(self, failure: object) -> None:
+        state, clocks = self.optimizer._state, self.optimizer._clocks
+        for key in self.fresh:
+            param = state.params.pop(key, None)
+            state._of.pop(key, None)
+            clocks._of.pop(key, None)
+            if param is not None:
+                state.masters.pop(param.name, None)
+        clocks.version += 1
 
 
 class Part(NamedTuple):
@@ -358,6 +492,8 @@ class Group:
         self._optimizer = optimizer
         self.options = options
         self.params: list[Any] = options["params"]
+        if optimizer._lazy_mode:
+            ask_for_marks(self.params)
         self._seen: list[Any] = []
         self._parts: list[Part] = []
 
@@ -390,6 +526,7 @@ class Group:
         optimizer, state = self._optimizer, self._optimizer._state
         initial = optimizer._initial(self.options)
         place = {id(p): i for i, p in enumerate(params)}
+        trace.state.trace.undo.append(NewState(optimizer, params))
         parts = []
         for clock, members in optimizer._clocks.partition(params, initial):
             targets = [state.target(p) for p in members]
@@ -409,7 +546,7 @@ class Group:
         return parts
 
 
-class SchedulerInCharge(TypeMismatch, RuntimeError):
+class SchedulerInCharge(TypeMismatch):
     """A constant learning rate was set although a scheduler decides it."""
 
 
@@ -432,9 +569,9 @@ def _checked_clip(clip: Any) -> Any:
     return clip
 
 
-def _checked_parameters(parameters: Any) -> list[Any]:
+def _checked_parameters(parameters: ParametersLike | None) -> list[Any]:
     if parameters is None:
-        if states.parameters(trace.state.trace) is not None:
+        if recorder_hooks.parameters(trace.state.trace) is not None:
             return []
         raise MissingParameters("an optimizer needs parameters: pass parameters=model.parameters()")
     if isinstance(parameters, Tensor):

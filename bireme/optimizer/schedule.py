@@ -70,6 +70,7 @@ class LRScheduler:
                     f"[{type(self).__name__}] the state has no entry {key!r}. Received: "
                     f"{sorted(state_dict)}"
                 )
+        for key in self.keys:
             self.__dict__[key] = state_dict[key]
         if len(state_dict) > len(self.keys):
             warnings.warn(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument
 from bireme.optimizer.optimizer import Optimizer
 from bireme.optimizer.slots import Slot
 from bireme.optimizer.update import Settings, update_op
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
+    from bireme.nn.clip import ClipGradBase
+    from bireme.optimizer.optimizer import ParametersLike
+    from bireme.optimizer.schedule import LRScheduler
+    from bireme.regularizer import WeightDecayRegularizer
 
 
 def _sgd(xp, p, g, lr, slots, clock, hyper, extra):
@@ -21,10 +28,10 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         multi_precision: bool = False,
         name: str | None = None,
     ) -> None:
@@ -56,12 +63,12 @@ class Momentum(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
         momentum: float = 0.9,
-        parameters: Any = None,
+        parameters: ParametersLike | None = None,
         use_nesterov: bool = False,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         multi_precision: bool = False,
         rescale_grad: float = 1.0,
         use_multi_tensor: bool = False,
@@ -87,7 +94,7 @@ class Momentum(Optimizer):
     def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
         return (float(options["momentum"]), bool(options["use_nesterov"]))
 
-    def _setting(self, param: Any, options: dict[str, Any]) -> Settings:
+    def _setting(self, param: Tensor, options: dict[str, Any]) -> Settings:
         setting = super()._setting(param, options)
         return setting._replace(grad_scale=float(options["rescale_grad"]))
 
@@ -116,11 +123,11 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: float | Tensor | LRScheduler = 0.001,
         batch_num: int = 1,
-        parameters: Any = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
+        parameters: ParametersLike | None = None,
+        weight_decay: float | WeightDecayRegularizer | None = None,
+        grad_clip: ClipGradBase | None = None,
         multi_precision: bool = False,
         name: str | None = None,
     ) -> None:
@@ -129,7 +136,7 @@ class ASGD(Optimizer):
                 f"[ASGD] batch_num must be a positive int. Received: {batch_num!r}"
             )
         self._batch_num = batch_num
-        self._slots = (Slot("d"), Slot("y", rows=batch_num))  # type: ignore[misc]
+        self._slots = (Slot("d"), Slot("y", rows=batch_num))  # pyright: ignore[reportAttributeAccessIssue]
         super().__init__(
             learning_rate,
             parameters,
@@ -161,11 +168,11 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        learning_rate_range: Any = (1e-5, 50),
-        parameters: Any = None,
-        etas: Any = (0.5, 1.2),
-        grad_clip: Any = None,
+        learning_rate: float | Tensor = 0.001,
+        learning_rate_range: tuple[float, float] = (1e-5, 50),
+        parameters: ParametersLike | None = None,
+        etas: tuple[float, float] = (0.5, 1.2),
+        grad_clip: ClipGradBase | None = None,
         multi_precision: bool = False,
         name: str | None = None,
     ) -> None:

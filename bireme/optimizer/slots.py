@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bireme.api.types import TensorLike
 from bireme.core import dtype as dt
 from bireme.core.aval import aval
-from bireme.core.errors import InvalidArgument
-from bireme.core.states import new_copy
-from bireme.core.tensor import Tensor, constant
+from bireme.core.recorder_hooks import new_copy
+from bireme.core.tensor import Tensor, alias, constant
 from bireme.core.trace import state
 from bireme.nn import naming
 
@@ -41,12 +41,12 @@ class Slots:
         self.params: dict[int, Any] = {}
         self._of: dict[int, list[Tensor]] = {}
         self._names: dict[tuple[int, str], str] = {}
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[tuple[str, str], Any] = {}  # by parameter and kind
 
-    def has_master(self, param: Any) -> bool:
+    def has_master(self, param: Tensor) -> bool:
         return self.multi_precision and param.dtype in (dt.float16, dt.bfloat16)
 
-    def target(self, param: Any) -> Tensor:
+    def target(self, param: Tensor) -> Tensor:
         """The tensor that is updated: the parameter, or its float32 master."""
         if not self.has_master(param):
             return param
@@ -54,7 +54,7 @@ class Slots:
         if master is None:
             name = naming.generate(param.name + "_fp32_master")
             t = aval(param._value.aval.shape, dt.float32)
-            master = new_copy(state.trace, name, Tensor(param._value, None), t, _widened)
+            master = new_copy(state.trace, name, alias(param), t, _widened)
             master.name, master.persistable = name, True
             self.masters[param.name] = master
         return master
@@ -75,10 +75,17 @@ class Slots:
             rows.append(own)
         return [tensor for column in zip(*rows, strict=True) for tensor in column]
 
-    def _new(self, param: Any, target: Tensor, kind: Slot, fill: float) -> Tensor:
-        dtype = target.dtype
-        if self.wide and dtype in (dt.float16, dt.bfloat16):
-            dtype = dt.float32
+    def has(self, param: Tensor) -> bool:
+        """Whether the parameter's accumulators exist."""
+        return id(param) in self._of
+
+    def dtype_of(self, param: Tensor) -> dt.DType:
+        """The type of a parameter's accumulators."""
+        low = param.dtype in (dt.float16, dt.bfloat16)
+        return dt.float32 if low and (self.wide or self.multi_precision) else param.dtype
+
+    def _new(self, param: Tensor, target: Tensor, kind: Slot, fill: float) -> Tensor:
+        dtype = self.dtype_of(param)
         shape = (kind.rows, *target.shape) if kind.rows else tuple(target.shape)
         loaded = self.loaded(param, kind.name)
         if loaded is not None:
@@ -90,7 +97,7 @@ class Slots:
         made.persistable = True
         return made
 
-    def name_of(self, param: Any, kind: str) -> str:
+    def name_of(self, param: Tensor, kind: str) -> str:
         """`<param or master>_<kind>_<n>`, the key in the state dict."""
         key = (id(param), kind)
         name = self._names.get(key)
@@ -98,14 +105,9 @@ class Slots:
             name = self._names[key] = naming.generate(f"{self.target(param).name}_{kind}")
         return name
 
-    def loaded(self, param: Any, kind: str) -> Any:
+    def loaded(self, param: Tensor, kind: str) -> Any:
         """What `load` brought for an accumulator that did not exist then."""
-        name = self.name_of(param, kind)
-        if name in self._loaded or not self._loaded:
-            return self._loaded.get(name)
-        # The number at the end counts optimizers made in the process that saved the state.
-        stem = name.rpartition("_")[0]
-        return next((v for k, v in self._loaded.items() if k.rpartition("_")[0] == stem), None)
+        return self._loaded.get((param.name, kind))
 
     def state_dict(self) -> dict[str, Tensor]:
         return {t.name: t for own in self._of.values() for t in own}
@@ -120,32 +122,35 @@ class Slots:
                     result[name] = state[name]
         return result
 
-    def load(self, state: dict[str, Any], masters: dict[str, Any] | None) -> None:
-        """Take over a state; accumulators that do not exist yet find theirs when they are made."""
-        self._loaded = dict(state)
-        for name, value in (masters or {}).items():
+    def load(self, entries: dict[tuple[str, str], Any], masters: dict[str, Any]) -> None:
+        """Take over a state that fits (see `matching`), by parameter and kind; accumulators that
+        do not exist yet find theirs when they are made."""
+        self._loaded = dict(entries)
+        for name, value in masters.items():
             if name in self.masters:
                 self.masters[name].set_value(as_array(value, dt.float32))
                 continue
             made = self.masters[name] = constant(as_array(value, dt.float32))
             made.name = naming.generate(name + "_fp32_master")
+            made.persistable = True
         for key, own in self._of.items():
             for tensor, kind in zip(own, self.kinds, strict=True):
                 value = self.loaded(self.params[key], kind.name)
-                if value is None:
-                    raise InvalidArgument(
-                        f"[set_state_dict] the state has no entry for {tensor.name!r}"
-                    )
-                tensor.set_value(as_array(value, tensor.dtype).reshape(tuple(tensor.shape)))
+                tensor.set_value(as_array(value, tensor.dtype))
+
+    def forget_loaded(self) -> None:
+        """All that was loaded is in accumulators now."""
+        self._loaded = {}
 
 
 def _widened(tensor: Tensor) -> Tensor:
     return tensor.astype(dt.float32)
 
 
-def as_array(value: Any, dtype: dt.DType) -> np.ndarray:
+def as_array(value: TensorLike, dtype: dt.DType) -> np.ndarray:
     """A copy of a tensor's or array's contents in `dtype`."""
-    array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    contents = getattr(value, "numpy", None)
+    array = np.asarray(value) if contents is None else contents()
     return np.array(array, dtype.numpy)
 
 
@@ -208,7 +213,7 @@ class Clocks:
             self._of.update({id(p): clock for p in members})
         self.version += 1
 
-    def _times(self, param: Any, initial: dict[str, float]) -> tuple[float, ...]:
+    def _times(self, param: Tensor, initial: dict[str, float]) -> tuple[float, ...]:
         times = []
         for slot in self.kinds:
             loaded = self._slots.loaded(param, slot.name)
@@ -220,7 +225,7 @@ class Clocks:
 
     def _split(self, clock: Clock, members: list[Any]) -> Clock:
         clock.members -= len(members)
-        own = Clock([Tensor(t._value, None) for t in clock.tensors], len(members))
+        own = Clock([alias(t) for t in clock.tensors], len(members))
         self._of.update({id(p): own for p in members})
         self.version += 1
         return own
@@ -231,12 +236,12 @@ class Clocks:
             clock = self._of.get(key, _NO_CLOCK)
             for slot, tensor in zip(self.kinds, clock.tensors, strict=False):
                 if slot.shown == "one":
-                    shown = Tensor(tensor._value, None)
+                    shown = alias(tensor)
                 else:
                     shape = tuple(param.shape)
                     shown = constant(np.full(shape, tensor.item(), tensor.dtype.numpy))
                 shown.name = self._slots.name_of(param, slot.name)
-                shown._clock = tensor  # type: ignore[attr-defined] (whoever fills it sets this)
+                shown._clock = tensor  # pyright: ignore[reportAttributeAccessIssue] (whoever fills it sets this)
                 state[shown.name] = shown
         return state
 

@@ -1,20 +1,24 @@
 """The update of all parameters as one op.
 
 An optimizer gives a rule for one parameter; `update_op` makes of it the op that updates all of
-them. Inputs: parameters (float32 masters where there are any), gradients, accumulators (all of the
-first kind, then all of the second …), the clock (values that all parameters share, such as
-beta1^t), the learning rate, and whether to skip (a scaler found an overflow). Results, in order:
-parameters, accumulators, clock, and the low-precision copies of masters.
+them. Inputs: parameters (float32 masters where there are any), gradients (and after them, for
+parameters in lazy mode, counts of the rows that they reached), accumulators (all of the first kind,
+then all of the second …), the clock (values that all parameters share, such as beta1^t), the
+learning rate, and whether to skip (a scaler found an overflow). Results, in order: parameters,
+accumulators, clock, and the low-precision copies of masters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bireme.core.aval import aval
 from bireme.core.dtype import as_dtype
 from bireme.core.op import Op, op
+from bireme.host import jax_door
 
 # rule(xp, param, grad, lr, slots, clock, hyper, extra) -> (param, slots)
 Rule = Callable[..., tuple[Any, list[Any]]]
@@ -30,7 +34,8 @@ class Settings(NamedTuple):
     decay: str = ""  # 'l1', 'l2' or none
     coeff: float = 0.0
     low: str | None = None  # the dtype of the low-precision copy, if this is a master
-    extra: Any = None  # what the rule wants to know besides
+    extra: Any = None  # further inputs of the rule
+    rows: int = -1  # which of the counts after the gradients says what rows to update; -1: all
 
 
 def update_op(name: str, rule: Rule, advance: Advance | None = None) -> Op:
@@ -38,21 +43,16 @@ def update_op(name: str, rule: Rule, advance: Advance | None = None) -> Op:
 
     def body(xp, params, grads, states, clock, lr, skip, each=(), hyper=()):
         count = len(params)
-        kinds = len(states) // count
         before = [xp.reshape(c, ()) for c in clock]
         after = advance(xp, before, hyper) if advance is not None else before
         new_params, new_states = [], [None] * len(states)
-        for i, (p, g, setting) in enumerate(zip(params, grads, each, strict=True)):
-            kind = "float32" if p.dtype.itemsize < 4 else p.dtype
-            weight, grad = p.astype(kind), _prepared(xp, p.astype(kind), g.astype(kind), setting)
-            slots = [_computing(states[k * count + i], kind) for k in range(kinds)]
-            rate = (lr * setting.lr_scale).astype(kind)
-            weight, slots = rule(
-                xp, weight, grad, rate, slots, (before, after), hyper, setting.extra
-            )
-            new_params.append(weight.astype(p.dtype))
-            for k, slot in enumerate(slots):
-                new_states[k * count + i] = slot.astype(states[k * count + i].dtype)
+        one = _one_parameter if xp is np else _once
+        for i, (p, setting) in enumerate(zip(params, each, strict=True)):
+            olds = [p, *states[i::count]]
+            counts = grads[count + setting.rows] if setting.rows >= 0 else None
+            news = one(xp, rule, setting, hyper, olds, grads[i], counts, lr, (before, after))
+            new_params.append(news[0])
+            new_states[i::count] = news[1:]
         new_clock = [
             xp.reshape(a, c.shape).astype(c.dtype) for a, c in zip(after, clock, strict=True)
         ]
@@ -71,6 +71,39 @@ def update_op(name: str, rule: Rule, advance: Advance | None = None) -> Op:
     inputs = ("*params", "*grads", "*states", "*clock", "lr", "skip")
     made = op(body, name=name, inputs=inputs, differentiable=False, infer=_infer)
     return made.op
+
+
+def _one_parameter(
+    xp: Any, rule: Rule, setting: Settings, hyper: Any, olds: Sequence[Any], grad: Any,
+    counts: Any, lr: Any, clock: Any,
+) -> list[Any]:  # fmt: skip
+    """A parameter and its accumulators after the step, from those before it (`olds`)."""
+    p, *states = olds
+    kind = "float32" if p.dtype.itemsize < 4 else p.dtype
+    weight, g = p.astype(kind), grad.astype(kind)
+    slots = [_computing(s, kind) for s in states]
+    rate = (lr * setting.lr_scale).astype(kind)
+    prepared = _prepared(xp, weight, g, setting)
+    weight, slots = rule(xp, weight, prepared, rate, slots, clock, hyper, setting.extra)
+    news = [n.astype(o.dtype) for n, o in zip([weight, *slots], olds, strict=True)]
+    if counts is not None:
+        reached = _rows_reached(xp, g, counts)
+        news = [xp.where(reached, n, o) for n, o in zip(news, olds, strict=True)]
+    return news
+
+
+# A net has many parameters of few types, and the rule is the same for all of a type.
+_once = jax_door.traced_once("xp", "rule", "setting", "hyper")(_one_parameter)
+
+
+def _rows_reached(xp: Any, grad: Any, counts: Any) -> Any:
+    """Which rows of a table are updated in lazy mode, as a column.
+
+    Those that were looked up. A gradient beyond them comes from another use of the table, and is
+    dense: then all rows are.
+    """
+    found = xp.reshape(counts > 0, (-1, 1))
+    return found | xp.any((grad != 0) & ~found)
 
 
 def _computing(slot: Any, kind: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Passes: functions from graph to graph that keep what it computes.
+"""Passes: functions from graph to graph that keep its results.
 
     optimized = passes.run(graph)                      # every pass that is on, in order
     optimized = passes.run(graph, ["dead_code"])       # just these
     with passes.disabled("fold_constants"): ...
     with passes.reporting() as report: paddle.jit.save(net, "net", [spec])
-    print(report)                                      # what each pass did
+    print(report)                                      # the changes of each pass
     print(passes.describe())                           # the list, and which are on
 
 A new pass is a function under `@register("name", order=...)`.

@@ -1,9 +1,9 @@
-"""Drop what no output depends on."""
+"""Dead-code elimination: drop nodes that no output depends on."""
 
 from __future__ import annotations
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.graph import Graph, Number
-from bireme.core.rewrite import GraphBuilder
 from bireme.passes.manager import register
 
 

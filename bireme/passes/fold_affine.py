@@ -1,4 +1,4 @@
-"""Put what scales and shifts the channels of a convolution or linear layer into its weights."""
+"""Fold scales and shifts of channels into the weights of a convolution or linear layer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.aval import aval
 from bireme.core.graph import Graph, Node, Number
 from bireme.core.op import OPS
-from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
 
 _PRODUCTS = ("linear", "matmul")
@@ -32,8 +32,8 @@ class _Chain:
 @register("fold_affine", order=15)
 def fold_affine(graph: Graph) -> Graph:
     """Fold batch_norm, and products and sums with a number per channel, into the convolution or
-    linear layer before them (a product with a matrix becomes one). Weights must be
-    constants and nobody else may look at the values between."""
+    linear layer before them (a product with a matrix becomes one). Weights must be constants, and
+    the values between must have no other readers."""
     uses: dict[int, int] = {}
     for ref in (*(a for n in graph.nodes for a in n.args), *graph.outputs):
         if isinstance(ref, int) and not isinstance(ref, Number):
@@ -180,5 +180,5 @@ def _folded(graph: Graph, builder: GraphBuilder, chain: _Chain) -> int:
     # A product with a matrix takes no bias; a linear layer is one that does.
     op = OPS["linear"] if call.op.name == "matmul" else call.op
     attrs = dict(op.attr_defaults) if call.op.name == "matmul" else call.attrs
-    fresh = call_with(op, types, (-1,) * len(types), attrs, (None,) * len(types))
+    fresh = op.call_with(types, (-1,) * len(types), attrs, (None,) * len(types))
     return builder.add(fresh, (*args, *rest), node.tape)[0]

@@ -1,13 +1,13 @@
-"""Compute at build time what does not depend on any input."""
+"""Constant folding: compute nodes that do not depend on any input at build time."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from bireme.backends import get_backend
+from bireme import backends
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core import dims
 from bireme.core.graph import Graph, Node, Number, Ref
-from bireme.core.rewrite import GraphBuilder
 from bireme.passes.manager import register
 
 # A larger result would cost more in the file and in memory than computing it again.
@@ -20,7 +20,7 @@ def fold_constants(graph: Graph) -> Graph:
     builder = GraphBuilder(graph)
     builder.copy_inputs()
     known: dict[int, np.ndarray] = {-1 - i: a for i, a in graph.constants.items()}
-    backend = get_backend("numpy")
+    backend = backends.reference()
     for node in graph.nodes:
         if not _is_known(node, graph, known):
             builder.copy(node)

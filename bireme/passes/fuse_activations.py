@@ -1,4 +1,4 @@
-"""GELU and SiLU written out, as the ops that they are."""
+"""Replace GELU and SiLU that are written out by the fused ops."""
 
 from __future__ import annotations
 

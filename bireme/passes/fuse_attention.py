@@ -1,4 +1,4 @@
-"""Attention written out with products and a softmax, as the one op."""
+"""Replace attention that is written out with products and a softmax by the fused op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer and RMS normalisation written out, as the ops that they are."""
+"""Replace layer and RMS normalisation that are written out by the fused ops."""
 
 from __future__ import annotations
 

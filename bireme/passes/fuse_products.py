@@ -1,4 +1,4 @@
-"""Convolutions and linear layers that take over what follows them."""
+"""Fuse the following sum, activation, scale and shift into convolutions and linear layers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.aval import aval
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph, Node, Ref
-from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
 from bireme.passes.matching import Matcher, Put, is_value, operands, rewrite
 
@@ -31,7 +31,7 @@ def fuse_products(graph: Graph) -> Graph:
 
 @dataclass
 class _After:
-    """What was found after a product, last things first."""
+    """The fused operations after a product, last ones first."""
 
     factor: float = 1.0
     shift: float = 0.0
@@ -83,7 +83,7 @@ def _activation(m: Matcher, ref: Ref, after: _After) -> Ref:
 
 
 def activation(m: Matcher, ref: Ref) -> tuple[tuple[str, tuple[float, ...]], Ref]:
-    """(the activation that made `ref`, with its numbers; what it was made from)."""
+    """(the activation that made `ref`, with its numbers; its input)."""
     nothing = ("", ())
     node = m.made_by(ref, *_ACTIVATIONS)
     if node is None or any(node.call.attrs.values()):  # gelu by tanh
@@ -149,7 +149,7 @@ def _with_biases(graph: Graph) -> Graph:
         bias = builder.constant(np.zeros(count, out.dtype.numpy))
         types = (*call.types[:2], aval((count,), out.dtype))
         args = (*[builder.ref(a) for a in node.args[:2]], bias)
-        fresh = call_with(call.op, types, (-1,) * 3, call.attrs, (None,) * 3)
+        fresh = call.op.call_with(types, (-1,) * 3, call.attrs, (None,) * 3)
         results = builder.add(fresh, args, node.tape)
         builder.refs.update(zip(node.results, results, strict=True))
     return builder.finish(graph.outputs)

@@ -1,4 +1,4 @@
-"""Channels that are scaled by a small net of their means."""
+"""Fuse squeeze-and-excitation blocks: channels scaled by a small net of their means."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _matrix(node: Node) -> Put:
 
 
 def _mean_of(m: Matcher, ref: Ref, last: bool) -> Ref:
-    """What `ref` holds the mean of, over all pixels; None if it is something else."""
+    """The value whose mean over all pixels `ref` is; None if it is something else."""
     node = m.made_by(ref, "mean", "avg_pool")
     if node is None or mean_axes(node.call) != ((1, 2) if last else (2, 3)):
         return None

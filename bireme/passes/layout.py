@@ -1,4 +1,4 @@
-"""Transposes and reshapes that need not be."""
+"""Remove redundant transposes and reshapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bireme.core.graph import Graph, Node, Number, Ref
 from bireme.passes.manager import register
 from bireme.passes.matching import SAME, Matcher, Put, rewrite
 
-# What changes every element for itself, wherever it lies.
+# Element-wise ops: they commute with transposes and reshapes.
 _POINTWISE = {
     "relu", "relu6", "sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "exp", "abs",
     "square", "sqrt", "rsqrt", "erf", "neg", "leaky_relu", "hardtanh", "softplus", "mish", "elu",

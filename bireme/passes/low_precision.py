@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core import dims
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Number, Ref
 from bireme.core.op import OPS, Call, promotion
-from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
 
 # These lose too much: they are computed in float32, and their results come back low.
@@ -38,8 +38,8 @@ def to_float16(graph: Graph) -> Graph:
 def low_precision(
     graph: Graph, kind: str, keep: Collection[str] = WIDE, keep_io: bool = True
 ) -> Graph:
-    """The graph with float32 values in `kind`. What the ops named in `keep` compute in stays as it
-    is: islands of float32. So do its inputs and results, with `keep_io`."""
+    """The graph with float32 values in `kind`. Ops named in `keep` compute in their own types:
+    islands of float32. With `keep_io` the graph's inputs and results keep their types as well."""
     low = dt.as_dtype(kind)
     if low not in (dt.as_dtype("float16"), dt.as_dtype("bfloat16")):
         raise InvalidArgument(f"low precision is float16 or bfloat16. Received: {kind!r}")
@@ -123,7 +123,7 @@ class _Converter:
         found = self.other.get((ref, dtype))
         if found is None:
             op = OPS["cast"]
-            call = call_with(op, (self.types[ref],), (-1,), {"dtype": dtype.name}, (None,))
+            call = op.call_with((self.types[ref],), (-1,), {"dtype": dtype.name}, (None,))
             (found,) = self.builder.add(call, (ref,))
             self.types[found] = call.outs[0]
             self.other[ref, dtype] = found
@@ -138,7 +138,7 @@ class _Converter:
         )
         if types == call.types:
             return call
-        return call_with(call.op, types, call.layout, call.attrs, promotion(call.op, types, None))
+        return call.op.call_with(types, call.layout, call.attrs, promotion(call.op, types, None))
 
 
 def _is_plain(attribute: Any) -> bool:

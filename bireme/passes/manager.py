@@ -72,7 +72,7 @@ def disabled(*switched_off: str) -> Iterator[None]:
 
 
 def describe() -> str:
-    """The passes as a table: order, whether each is on, and what it does."""
+    """The passes as a table: order, whether each is on, and its summary."""
     width = max(map(len, _passes))
     lines = []
     for name in names():
@@ -94,7 +94,7 @@ def run(graph: Graph, chosen: Sequence[str] | None = None) -> Graph:
 
 @contextmanager
 def reporting(report: Report | None = None) -> Iterator[Report]:
-    """Collect what the passes do inside a `with` block; print the report to see it."""
+    """Collect the changes of passes inside a `with` block; print the report to see them."""
     report = Report() if report is None else report
     token = _reports.set((*_reports.get(), report))
     try:

@@ -1,8 +1,8 @@
-"""Finding known shapes of computation in a graph and putting one call in their place.
+"""Pattern matching: find subgraphs and replace each by one call.
 
-A finder looks at one node (the last of a pattern) through a `Matcher` and says what should stand
-there instead. The nodes between that one and the arguments of its replacement are the pattern: it
-is replaced only where nobody else looks at the values inside.
+A finder inspects one node (the last of a pattern) through a `Matcher` and proposes a replacement.
+The nodes between that one and the arguments of its replacement are the pattern: it is replaced only
+if the inner values have no other readers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.aval import FLOAT, INT, Aval
 from bireme.core.graph import Graph, Node, Number, Ref
 from bireme.core.op import OPS, promotion
-from bireme.core.rewrite import GraphBuilder, call_with
 
 SAME = "="  # in a `Put`: no call at all, the argument itself
 
@@ -135,8 +135,8 @@ def operands(node: Node) -> Iterator[tuple[Any, Any]]:
 
 
 def rewrite(graph: Graph, find: Callable[[Matcher, Node], Put | None]) -> Graph:
-    """Put what `find` proposes in place of the patterns that end in a node; the last node of
-    the graph is asked first, so that the largest pattern wins."""
+    """Replace patterns by the proposals of `find`, which is called with the last node of the graph
+    first, so that the largest pattern wins."""
     matcher = Matcher(graph)
     found: dict[int, Put] = {}
     gone: set[int] = set()
@@ -185,14 +185,14 @@ def emit(builder: GraphBuilder, put: Put, tape: bool) -> int:
             types.append(None if last is None else _type_in(builder, last))
     op = OPS[put.op]
     attrs = {**op.attr_defaults, **put.attrs}
-    call = call_with(op, tuple(types), (-1,) * len(types), attrs, promotion(op, tuple(types), None))
+    call = op.call_with(tuple(types), (-1,) * len(types), attrs, promotion(op, tuple(types), None))
     return builder.add(call, tuple(args), tape)[0]
 
 
 def _type_in(builder: GraphBuilder, ref: int) -> Aval:
     if ref < 0:
         return builder.graph.inputs[-1 - ref]
-    # What was added last is what is asked for most.
+    # Most queries are about recently added nodes.
     for node in reversed(builder.graph.nodes):
         if node.first <= ref:
             return node.call.outs[ref - node.first]

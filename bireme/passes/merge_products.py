@@ -1,10 +1,10 @@
-"""Linear layers that read the same input, as one call."""
+"""Merge linear layers that read the same input into one call."""
 
 from __future__ import annotations
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.graph import Graph, Node
 from bireme.core.op import OPS
-from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
 
 
@@ -27,7 +27,7 @@ def merge_products(graph: Graph) -> Graph:
         if members is not None:
             weights = [n.args[1] for n in members]
             types = (node.call.types[0], *[n.call.types[1] for n in members])
-            call = call_with(OPS["linears"], types, (-1, len(weights)), {}, (None,) * len(types))
+            call = OPS["linears"].call_with(types, (-1, len(weights)), {}, (None,) * len(types))
             args = (builder.ref(node.args[0]), *[builder.ref(w) for w in weights])
             results = builder.add(call, args, node.tape)
             builder.refs.update((n.first, r) for n, r in zip(members, results, strict=True))

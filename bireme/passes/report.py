@@ -1,4 +1,4 @@
-"""What passes did to a graph, for people."""
+"""Reports of the changes that passes made to a graph."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Compute equal things once (common-subexpression elimination)."""
+"""Common-subexpression elimination: compute equal nodes once."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.graph import Graph, Number, Ref
-from bireme.core.rewrite import GraphBuilder
 from bireme.passes.manager import register
 
 

@@ -1,4 +1,4 @@
-"""Transposed convolutions that are products with every pixel."""
+"""Replace transposed convolutions that are products with every pixel."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.aval import aval
 from bireme.core.graph import Graph, Node
 from bireme.core.op import OPS
-from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
 
 # What may come before or after the rearrangement of pixels, and takes numbers only.
@@ -105,7 +105,7 @@ def _split(graph: Graph, builder: GraphBuilder, node: Node, activation: Node | N
         rest = tuple([builder.ref(a) for a in activation.args[1:]])
         old = activation.call
         types = (builder.graph.nodes[-1].call.outs[0], *old.types[1:])
-        fresh = call_with(old.op, types, old.layout, old.attrs, old.casts)
+        fresh = old.op.call_with(types, old.layout, old.attrs, old.casts)
         made = builder.add(fresh, (made, *rest), activation.tape)[0]
     if last:
         wide, perm = (n, height, width, rows, columns, count), (0, 1, 3, 2, 4, 5)
@@ -123,5 +123,5 @@ def _split(graph: Graph, builder: GraphBuilder, node: Node, activation: Node | N
 def _add(builder: GraphBuilder, name: str, types: Any, args: Any, attrs: Any, tape: bool) -> int:
     op = OPS[name]
     layout, casts = (-1,) * len(types), (None,) * len(types)
-    call = call_with(op, types, layout, {**op.attr_defaults, **attrs}, casts)
+    call = op.call_with(types, layout, {**op.attr_defaults, **attrs}, casts)
     return builder.add(call, args, tape)[0]

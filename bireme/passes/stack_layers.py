@@ -1,21 +1,21 @@
-"""Decoder layers that follow one another, as one call."""
+"""Merge consecutive decoder layers into one call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core import kernels
 from bireme.core.graph import Graph, Node, Ref
 from bireme.core.op import OPS, Call
-from bireme.core.rewrite import GraphBuilder, call_with
 from bireme.passes.manager import register
 from bireme.passes.matching import Matcher, operands
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A decoder layer in a graph: what it reads, what it gives, and the nodes that it is."""
+    """A decoder layer in a graph: its inputs, its results and its nodes."""
 
     x: Ref
     turns: tuple[Ref, Ref, Ref]  # cosines, sines, place
@@ -28,7 +28,7 @@ class _Layer:
 
 @dataclass(frozen=True)
 class _Stack:
-    """Layers of which each reads what the one before gives, and perhaps a norm and an output."""
+    """Layers of which each reads the result of the one before, and perhaps a norm and an output."""
 
     layers: tuple[_Layer, ...]
     after: tuple[Ref, ...]
@@ -47,8 +47,8 @@ class _Stack:
 
 @register("stack_layers", order=74, on=False)
 def stack_layers(graph: Graph) -> Graph:
-    """Decoder layers with rotary embeddings, gated units and a cache, and what follows them, as one
-    call, where a GPU's kernel takes it."""
+    """Merge decoder layers with rotary embeddings, gated units and a cache, and the norm and output
+    layer after them, into one call where a GPU's kernel accepts it."""
     matcher = Matcher(graph)
     found = [s for s in _stacks(matcher, list(_layers(matcher))) if _taken(matcher, s)]
     if not found:
@@ -74,13 +74,13 @@ def _call(m: Matcher, stack: _Stack) -> Call:
     types = tuple([m.type_of(a) for a in stack.args])
     count = len(stack.layers)
     attrs = {"layers": count, "head": bool(stack.after), "epsilon": stack.layers[0].epsilon}
-    return call_with(
-        OPS["decoder_stack"], types, (-1,) * 4 + (len(types) - 4,), attrs, (None,) * len(types)
+    return OPS["decoder_stack"].call_with(
+        types, (-1,) * 4 + (len(types) - 4,), attrs, (None,) * len(types)
     )
 
 
 def _taken(m: Matcher, stack: _Stack) -> bool:
-    """Whether the kernel takes it, and nothing between the layers looks at what is inside."""
+    """Whether the kernel accepts the stack, and no node outside reads its inner values."""
     seen = set(stack.results)
     for first in stack.nodes:
         for result in m.makers[first].results:
@@ -250,6 +250,13 @@ def _layer_ending(m: Matcher, node: Node) -> _Layer | None:
     return None
 
 
+def _is_plain(attend: Node) -> bool:
+    """Whether its scores are divided by the root of a head's size, and nothing else happens."""
+    query, attrs = attend.call.types[0], attend.call.attrs
+    usual = attrs["scale"] in (0.0, query.shape[3] ** -0.5)  # type: ignore[union-attr]
+    return usual and not any(attrs[name] for name in ("window", "cap", "slopes"))
+
+
 def _attention(
     m: Matcher, walk: _Walk, x: Ref, mixed: Ref
 ) -> tuple[Node, Ref, Ref, Ref, Ref, tuple[Ref, Ref], Node] | None:
@@ -260,7 +267,7 @@ def _attention(
         return None
     if attend.call.op.name != "cache_attend" or flat.args[0] != attend.first:
         return None
-    if any(attend.call.casts):
+    if any(attend.call.casts) or not _is_plain(attend):
         return None
     walk.nodes.add(attend.first)
     query, key, value = attend.args[:3]

@@ -17,6 +17,7 @@ from bireme.profiler.profiler import (
     SummaryView,
     make_scheduler,
 )
+from bireme.profiler.programs import ProgramRuns, program_report, programs
 from bireme.profiler.protobuf import export_protobuf
 from bireme.profiler.tables import compile_report
 
@@ -25,6 +26,7 @@ __all__ = [
     "Profiler",
     "ProfilerState",
     "ProfilerTarget",
+    "ProgramRuns",
     "RecompileWarning",
     "RecordEvent",
     "SortedKeys",
@@ -38,4 +40,6 @@ __all__ = [
     "load_profiler_result",
     "make_scheduler",
     "memory_figures",
+    "program_report",
+    "programs",
 ]

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bireme.core.errors import InvalidArgument
-from bireme.io.safetensors_file import replacing
+from bireme.io.atomic import replacing
+from bireme.io.foreign import read_json, read_whole, reading
 
 if TYPE_CHECKING:
     from bireme.profiler.profiler import Profiler
@@ -108,13 +108,12 @@ def load_profiler_result(filename: str) -> list[Span]:
     from bireme.profiler import protobuf
 
     if os.fspath(filename).endswith(protobuf.ENDING):
-        with open(filename, "rb") as file:
-            return protobuf.read_protobuf(file.read(), os.fspath(filename))
-    try:
-        with open(filename, encoding="utf-8") as file:
-            content: Any = json.load(file)
-        return [Span(**s) for s in content["spans"]]
-    except (ValueError, KeyError, TypeError) as e:
-        raise InvalidArgument(
-            f"[load_profiler_result] {filename!r} is no trace that Bireme wrote ({e})"
-        ) from e
+        data = read_whole(filename, "load_profiler_result")
+        return protobuf.read_protobuf(data, os.fspath(filename))
+    with reading("load_profiler_result", os.fspath(filename)):
+        content: Any = read_json(filename, "load_profiler_result")
+        spans = [Span(**s) for s in content["spans"]]
+        for span in spans:
+            if not isinstance(span.name, str) or not isinstance(span.start + span.end, int | float):
+                raise ValueError(f"a span is described as {span!r:.200}")
+        return spans

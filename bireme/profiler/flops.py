@@ -6,8 +6,8 @@ import functools
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.op import Call
+from bireme.host import jax_door
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from bireme.core import jax_door
 from bireme.device.memory import live_bytes
+from bireme.host import jax_door
 
 
 def memory_figures() -> dict[str, int]:
@@ -22,7 +22,15 @@ def memory_figures() -> dict[str, int]:
 
 
 def peak_process_bytes() -> int:
-    """The most memory that this process ever occupied; 0 where the system does not say."""
+    """The most memory that this process ever occupied; 0 where the system does not say.
+
+    Linux keeps `ru_maxrss` over fork and exec: a child would report its parent's peak.
+    """
+    if sys.platform == "linux":
+        with open("/proc/self/status") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows

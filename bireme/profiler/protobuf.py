@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bireme.core.errors import InvalidArgument
-from bireme.io.safetensors_file import replacing
+from bireme.core.errors import FileFormatError
+from bireme.io.atomic import replacing
 from bireme.profiler.events import Span
 
 if TYPE_CHECKING:
@@ -108,12 +108,15 @@ def read_protobuf(data: bytes, name: str) -> list[Span]:
     """The spans of such a file, Paddle's or ours, without the roots."""
     try:
         spans: list[Span] = []
-        for field, tree in _fields(data):
+        fields = list(_fields(data))
+        if not fields or fields[0][0] != 1:
+            raise ValueError("it does not begin with a version")
+        for field, tree in fields:
             if field == 3 and isinstance(tree, bytes):
                 spans += _spans(tree)
         return spans
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
-        raise InvalidArgument(
+        raise FileFormatError(
             f"[load_profiler_result] {name!r} is no recording in Paddle's format ({e})"
         ) from e
 

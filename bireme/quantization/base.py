@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+
+import numpy as np
 
 from bireme.core.tensor import Tensor
 from bireme.nn import Layer
@@ -20,19 +21,19 @@ class BaseQuanter(Layer, metaclass=abc.ABCMeta):
         """The tensor, as it is or as its integers would represent it."""
 
     @abc.abstractmethod
-    def scales(self) -> Any:
+    def scales(self) -> Tensor | np.ndarray | float | None:
         """What the largest integer stands for: one number, or one per channel."""
 
     @abc.abstractmethod
-    def zero_points(self) -> Any:
+    def zero_points(self) -> Tensor | np.ndarray | float | None:
         """The integer that stands for zero; None is 0."""
 
     @abc.abstractmethod
-    def quant_axis(self) -> Any:
+    def quant_axis(self) -> int:
         """The axis that the scales belong to; -1 for the whole tensor."""
 
     @abc.abstractmethod
-    def bit_length(self) -> Any:
+    def bit_length(self) -> int:
         """How many bits the integers have."""
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme import nn
 from bireme.core.errors import TypeMismatch
 from bireme.nn.quant.qat import QuantedConv2D, QuantedLinear
 from bireme.nn.quant.stub import QuanterStub, Stub
 from bireme.quantization.wrapper import ObserveWrapper
+
+if TYPE_CHECKING:
+    from bireme.quantization.factory import QuanterFactory
+
 
 DEFAULT_MAPPING: dict[type[nn.Layer], Any] = {
     Stub: QuanterStub,
@@ -21,16 +25,16 @@ DEFAULT_LEAVES = (nn.ReLU, nn.AvgPool2D)
 class SingleLayerConfig:
     """The factories for a layer's input and weight; None leaves it as it is."""
 
-    def __init__(self, activation: Any, weight: Any) -> None:
+    def __init__(self, activation: QuanterFactory | None, weight: QuanterFactory | None) -> None:
         self._activation = activation
         self._weight = weight
 
     @property
-    def activation(self) -> Any:
+    def activation(self) -> QuanterFactory | None:
         return self._activation
 
     @property
-    def weight(self) -> Any:
+    def weight(self) -> QuanterFactory | None:
         return self._weight
 
     def __str__(self) -> str:
@@ -47,7 +51,7 @@ class QuantConfig:
         config.add_type_config(nn.Linear, weight=FakeQuanterWithAbsMaxObserver())
     """
 
-    def __init__(self, activation: Any, weight: Any) -> None:
+    def __init__(self, activation: QuanterFactory | None, weight: QuanterFactory | None) -> None:
         none = activation is None and weight is None
         self._global_config = None if none else SingleLayerConfig(activation, weight)
         self._by_layer: dict[nn.Layer, SingleLayerConfig] = {}
@@ -57,17 +61,32 @@ class QuantConfig:
         self._leaves: list[type[nn.Layer]] = []
         self._model: nn.Layer | None = None
 
-    def add_layer_config(self, layer: Any, activation: Any = None, weight: Any = None) -> None:
+    def add_layer_config(
+        self,
+        layer: nn.Layer | list[nn.Layer],
+        activation: QuanterFactory | None = None,
+        weight: QuanterFactory | None = None,
+    ) -> None:
         """For one layer, or a list of them."""
         for one in layer if isinstance(layer, list) else [layer]:
             self.add_name_config(one.full_name(), activation, weight)
 
-    def add_name_config(self, layer_name: Any, activation: Any = None, weight: Any = None) -> None:
+    def add_name_config(
+        self,
+        layer_name: str | list[str],
+        activation: QuanterFactory | None = None,
+        weight: QuanterFactory | None = None,
+    ) -> None:
         """For the layers of these full names."""
         for name in layer_name if isinstance(layer_name, list) else [layer_name]:
             self._by_name[name] = SingleLayerConfig(activation, weight)
 
-    def add_type_config(self, layer_type: Any, activation: Any = None, weight: Any = None) -> None:
+    def add_type_config(
+        self,
+        layer_type: type[nn.Layer] | list[type[nn.Layer]],
+        activation: QuanterFactory | None = None,
+        weight: QuanterFactory | None = None,
+    ) -> None:
         """For all layers of these types."""
         for kind in layer_type if isinstance(layer_type, list) else [layer_type]:
             _need_layer_type("add_type_config", "layer_type", kind)
@@ -99,9 +118,9 @@ class QuantConfig:
     def global_config(self) -> SingleLayerConfig | None:
         return self._global_config
 
-    # --- what QAT and PTQ ask -------------------------------------------------------------------
+    # --- what QAT and PTQ ask; Paddle's names, because programs subclass and test with them -------
 
-    def specify(self, model: nn.Layer) -> None:
+    def _specify(self, model: nn.Layer) -> None:
         """Settle the configuration of every layer of a model."""
         self._model = model
         self._settle(model)
@@ -115,23 +134,53 @@ class QuantConfig:
                 self._by_layer[child] = own
             self._settle(child)
 
-    def replacement(self, layer: nn.Layer) -> nn.Layer | None:
+    def _get_config_by_layer(self, layer: nn.Layer) -> SingleLayerConfig | None:
+        """What applies to a layer of the specified model."""
+        return self._by_layer.get(layer)
+
+    def _is_quantifiable(self, layer: nn.Layer) -> bool:
+        return layer in self._by_layer
+
+    def _get_qat_layer(self, layer: nn.Layer) -> nn.Layer | None:
         """The layer that trains quantised in place of this one, where there is one."""
-        target = self._mapping.get(type(layer))
-        if layer not in self._by_layer or target is None:
-            return None
-        return target(layer, self._by_layer[layer])
+        config, target = self._by_layer.get(layer), self._mapping.get(type(layer))
+        return None if config is None or target is None else target(layer, config)
 
-    def watched(self, layer: nn.Layer) -> nn.Layer | None:
-        """A leaf with an observer in front of it, where its input is to be quantised."""
-        config = self._by_layer.get(layer)
-        leaf = type(layer) in (*DEFAULT_LEAVES, *self._leaves) or not layer._sub_layers
-        if config is None or config.activation is None or not leaf:
-            return None
-        return ObserveWrapper(config.activation._instance(layer), layer)
-
-    def is_replaced(self, layer: nn.Layer) -> bool:
+    def _is_qat_layer(self, layer: nn.Layer) -> bool:
         return type(layer) in self._mapping.values()
+
+    def _get_observe_wrapper(self, layer: nn.Layer) -> nn.Layer | None:
+        """A leaf with an observer in front of it, where its input is to be quantised."""
+        observer = self._get_observer(layer) if self._need_observe(layer) else None
+        return None if observer is None else ObserveWrapper(observer, layer)
+
+    def _get_observer(self, layer: nn.Layer) -> nn.Layer | None:
+        """A new observer for a layer's input."""
+        config = self._by_layer.get(layer)
+        if config is None or config.activation is None:
+            return None
+        return config.activation._instance(layer)
+
+    def _has_observer_config(self, layer: nn.Layer) -> bool:
+        config = self._by_layer.get(layer)
+        return config is not None and config.activation is not None
+
+    def _need_observe(self, layer: nn.Layer) -> bool:
+        return self._is_leaf(layer) and self._has_observer_config(layer)
+
+    def _is_leaf(self, layer: nn.Layer) -> bool:
+        """Whether a layer is watched as a whole."""
+        leaf = self._is_default_leaf(layer) or self._is_real_leaf(layer)
+        return leaf or self._is_customized_leaf(layer)
+
+    def _is_default_leaf(self, layer: nn.Layer) -> bool:
+        return type(layer) in DEFAULT_LEAVES
+
+    def _is_real_leaf(self, layer: nn.Layer) -> bool:
+        return not layer._sub_layers
+
+    def _is_customized_leaf(self, layer: nn.Layer) -> bool:
+        return type(layer) in self._leaves
 
     def details(self) -> str:
         """The configuration of each layer, once a model was quantised with it."""

@@ -20,9 +20,9 @@ class Quantization:
 
     def _prepared(self, model: nn.Layer) -> nn.Layer:
         config = self._config
-        config.specify(model)
-        _replace(model, config.replacement, lambda layer: True)
-        _replace(model, config.watched, lambda layer: not config.is_replaced(layer))
+        config._specify(model)
+        _replace(model, config._get_qat_layer, lambda layer: True)
+        _replace(model, config._get_observe_wrapper, lambda layer: not config._is_qat_layer(layer))
         return model
 
     def convert(

@@ -1,6 +1,6 @@
 """`paddle.sparse`: tensors that store only some of their values."""
 
-from bireme.core.keywords import accept as _accept
+from bireme.api.keywords import second_names as _second_names
 from bireme.ops import sparse_math as _math
 from bireme.ops.sparse_creation import sparse_coo_tensor, sparse_csr_tensor
 from bireme.ops.sparse_linalg import addmm, masked_matmul, matmul, mv, pca_lowrank
@@ -37,7 +37,7 @@ from bireme.ops.sparse_math import (
 )
 from bireme.sparse import nn
 
-reshape = _accept("sparse", {"reshape": _math.reshape})["reshape"]
+reshape = _second_names(input="x")(_math.reshape)
 
 __all__ = [
     "abs", "add", "addmm", "asin", "asinh", "atan", "atanh", "cast", "coalesce", "deg2rad",

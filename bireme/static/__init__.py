@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bireme.static.places import cpu_places as cpu_places
     from bireme.static.places import cuda_places as cuda_places
     from bireme.static.places import device_guard as device_guard
+    from bireme.static.places import xpu_places as xpu_places
     from bireme.static.program import Program as Program
     from bireme.static.program import data as data
     from bireme.static.program import default_main_program as default_main_program
@@ -65,7 +66,7 @@ _WHERE = {
             "normalize_program save_inference_model save_to_file serialize_persistables "
             "serialize_program"
         ),
-        "places": "cpu_places cuda_places device_guard",
+        "places": "cpu_places cuda_places device_guard xpu_places",
         "program": (
             "Program data default_main_program default_startup_program name_scope program_guard"
         ),

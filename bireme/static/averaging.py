@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.errors import InvalidArgument
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor, alias, constant
 from bireme.ops.math import minimum
 from bireme.static.executor import Executor
 from bireme.static.program import default_main_program
@@ -52,7 +52,7 @@ class ExponentialMovingAverage:
                 continue
             name = f"{self._prefix}{p.name}_ema"
             average = create_global_var(p.shape, 0.0, p.dtype, persistable=True, name=name)
-            now = Tensor(p._value, None)
+            now = alias(p)
             average._put((average * decay + now * (1.0 - decay))._value)
             self._averages[p.name] = name
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from bireme.core.autograd import LeafNode
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.static.program import Program
@@ -13,13 +14,14 @@ from bireme.static.recorder import ProgramTrace, gradients_in
 
 def append_backward(
     loss: Tensor,
-    parameter_list: Any = None,
-    no_grad_set: Any = None,
+    parameter_list: Iterable[Tensor | str] | None = None,
+    no_grad_set: Iterable[Tensor | str] | None = None,
     callbacks: list[Callable[..., Any]] | None = None,
     checkpoints: list[Any] | None = None,
-    distop_context: Any = None,
+    distop_context: object = None,
 ) -> list[tuple[Any, Tensor]]:
-    """Record the gradients of `loss`; returns (parameter, gradient) pairs.
+    """Record the gradients of `loss`, of the sum of its elements where it has several; returns
+    (parameter, gradient) pairs.
 
     A gradient is called like its parameter with '@GRAD'. The compiler decides what is computed
     again in the backward pass, so `checkpoints` must only be variables of the program.
@@ -32,13 +34,10 @@ def append_backward(
         )
     for point in checkpoints or ():
         program.slot_of(point)
-    if loss._value.aval.size != 1:
-        raise InvalidArgument(
-            f"[append_backward] the loss must have one element. Received: shape "
-            f"{list(loss.shape)}; reduce it first, for example with paddle.mean"
-        )
     if parameter_list is None:
         params = [p for p in program.all_parameters() if p._node is not None]
+        known = {id(p) for p in params}
+        params += [t for t in _kept_leaves(loss) if id(t) not in known]
     else:
         params = [_variable(program, p) for p in parameter_list]
     stops = [_variable(program, s) for s in no_grad_set or ()]
@@ -54,13 +53,34 @@ def append_backward(
     return pairs
 
 
+def _kept_leaves(loss: Tensor) -> list[Tensor]:
+    """The leaves behind `loss` that are `persistable`, parameters among them."""
+    found: list[Tensor] = []
+    seen: set[int] = set()
+    waiting = [loss._node]
+    while waiting:
+        node = waiting.pop()
+        node = getattr(node, "node", node)  # of one of several results
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        waiting += node.edges
+        tensor = node.tensor() if isinstance(node, LeafNode) else None
+        if tensor is not None and tensor.persistable:
+            found.append(tensor)
+    return found[::-1]
+
+
 def gradients(
-    targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None
+    targets: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    target_gradients: Tensor | Sequence[Tensor] | None = None,
+    no_grad_set: Iterable[Tensor | str] | None = None,
 ) -> list[Tensor | None]:
     """Record the gradients of `targets` by `inputs`; None where there is no path."""
     wanted, sources = _listed(targets), _listed(inputs)
     if not wanted:
-        raise InvalidArgument("[gradients] needs at least one target")
+        return [None] * len(sources)
     program = _program_of(wanted[0], "gradients")
     given = _listed(target_gradients) if target_gradients is not None else [None] * len(wanted)
     if len(given) != len(wanted):

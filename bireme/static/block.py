@@ -1,9 +1,11 @@
-"""How a program shows what was recorded: its block, and the ops in it."""
+"""The recorded ops of a program in Paddle's terms: its block, and the ops in it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bireme.api.types import DTypeLike
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph, Node, Number, Ref
@@ -46,7 +48,7 @@ class Operator:
         return [self._show(r) for r in self._node.results]
 
     def _show(self, ref: Ref) -> str:
-        return self._graph.names.get(ref) or f"%{ref}"  # type: ignore[arg-type]
+        return self._graph.names.get(ref) or f"%{ref}"  # pyright: ignore[reportArgumentType]
 
     def attr(self, name: str) -> Any:
         if name not in self._node.call.attrs:
@@ -87,7 +89,7 @@ class Block:
         trace = self.program._trace
         graph = trace.graph([])
         for var in trace.vars.values():
-            graph.names[trace.slots[id(var.leaf)]] = var.name
+            graph.names[trace.slot_of(var.leaf)] = var.name
         marks = trace.marks(graph)
         return [Operator(self, graph, node, marks[id(node)][0]) for node in graph.nodes]
 
@@ -107,7 +109,11 @@ class Block:
         return True
 
     def create_var(
-        self, name: str | None = None, shape: Any = (), dtype: Any = "float32", **settings: Any
+        self,
+        name: str | None = None,
+        shape: Sequence[int | None] = (),
+        dtype: DTypeLike = "float32",
+        **settings: Any,
     ) -> Tensor:
         """A variable without contents, for `py_func` to fill. `stop_gradient` and `persistable`
         may be set."""

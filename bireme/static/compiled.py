@@ -1,5 +1,5 @@
-"""CompiledProgram and its settings. Every program is compiled; what Paddle switches on here is
-decided by the compiler."""
+"""CompiledProgram and its settings. Every program is compiled; Paddle's switches are the compiler's
+decisions here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Copies of programs: every op is recorded again, into another program's trace.
 
-A copy for testing puts what an op does in testing in its place (`TEST_RULES`), and leaves out
-gradients and whatever depends on them, which are the updates.
+A copy for testing uses an op's test-time rule (`TEST_RULES`), and leaves out gradients and
+everything that depends on them, which are the updates.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bireme.capture.graph_op import GraphGradOp
+from bireme.capture.recorder import CaptureTrace
+from bireme.capture.subgraph import Body
 from bireme.core.autograd import attach
-from bireme.core.capture_trace import CaptureTrace
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
-from bireme.core.graph_op import GraphGradOp
-from bireme.core.rewrite import call_with
-from bireme.core.subgraph import Body
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.ops import activation, attention, dropout, norm
@@ -24,7 +23,7 @@ from bireme.static.recorder import ProgramTrace, Variable, recording
 
 _GRADIENTS = (GradOp, GraphGradOp)
 
-# What ops of training do in testing: rule(inputs, attributes) -> results.
+# Test-time rules of training ops: rule(inputs, attributes) -> results.
 TEST_RULES: dict[str, Callable[[list[Any], dict[str, Any]], list[Tensor]]] = {}
 
 
@@ -93,7 +92,7 @@ def _record(node: Node, flat: list[Any], for_test: bool) -> list[Any]:
             return rule(flat, call.attrs)
         if for_test and any(isinstance(v, Body) for v in call.attrs.values()):
             attrs = {k: _test_body(v) if isinstance(v, Body) else v for k, v in call.attrs.items()}
-            call = call_with(call.op, call.types, call.layout, attrs, call.casts)
+            call = call.op.call_with(call.types, call.layout, attrs, call.casts)
         made = attach(call, state.trace, flat)
         return [made] if call.single else made
     finally:
@@ -117,7 +116,7 @@ def _test_body(body: Body) -> Body:
                 for a in node.args
             ]
             env.update(zip(node.results, _record(node, flat, True), strict=True))
-    made = inside.graph([env[o]._value.slot for o in graph.outputs])
+    made = inside.graph([inside.slot_of(env[o]._value) for o in graph.outputs])
     made.names = dict(graph.names)
     return Body(made)
 
@@ -138,8 +137,9 @@ class _Copier:
 
     def copy(self, copied: dict[int, Tensor]) -> None:
         source, into = self.source, self.into
-        variables = {source.slots[id(v.leaf)]: v for v in source.vars.values()}
-        for i, value in enumerate(source.leaves):
+        variables = {source.known_slot(v.leaf): v for v in source.vars.values()}
+        leaves = list(source.leaves)
+        for i, value in enumerate(leaves):
             var = variables.get(-1 - i)
             if self.used is not None and -1 - i not in self.used:
                 continue
@@ -154,12 +154,12 @@ class _Copier:
             into.mark(len(into.code), "/", False)
         for slot, tensor in self.env.items():
             if isinstance(slot, int):
-                known = source.leaves[-1 - slot] if slot < 0 else source.values[slot]
+                known = leaves[-1 - slot] if slot < 0 else source.values[slot]
                 copied[id(known)] = tensor
         for var in source.vars.values():
             if var.name not in into.vars:
                 continue
-            last = self.env.get(source.slot_of(var.tensor._value))
+            last = self.env.get(source.known_slot(var.tensor._value))
             mine = into.vars[var.name].tensor
             if last is not None and last is not mine:
                 mine._value = last._value

@@ -1,35 +1,40 @@
-"""Executor: runs programs through the engine that runs everything else.
+"""Executor: runs static programs through the eager engine.
 
-A run records the program, cut down to what is fetched and what it writes, as one op into the
+A run prunes the program to the fetched and the written values and records that as one op into the
 eager trace. So it is interpreted or compiled, cached and given donated buffers like any step.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bireme import passes
+from bireme.api.types import PlaceLike, TensorLike
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core import place as places
-from bireme.core import random, trace
+from bireme.core import random, rollback, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.core.rewrite import GraphBuilder
 from bireme.core.tensor import Tensor, constant
 from bireme.core.trace import record, state
+from bireme.static.feeding import input_of
+from bireme.static.host_calls import Cut, has_host_calls, with_sizes
 from bireme.static.program import Program, default_main_program, fitting
 from bireme.static.program_op import ProgramOp
 from bireme.static.recorder import Variable, running
-from bireme.static.scope import Scope, ScopeTensor, global_scope
+from bireme.static.scope import Scope, global_scope
 
-_MAX_PLANS = 32  # per program
+if TYPE_CHECKING:
+    from bireme.static.compiled import CompiledProgram
+
 _LARGE = 4096  # bytes: larger constants are inputs of the compiled program
 
-# Ops that are run for what they do; they run even if nobody fetches their results.
+# Ops with side effects; they run even if their results are not fetched.
 EFFECTS: set[str] = set()
 
 
@@ -37,7 +42,7 @@ EFFECTS: set[str] = set()
 class Plan:
     """One way to run a program: what goes in, the op, and where its results go."""
 
-    op: ProgramOp
+    op: ProgramOp | Cut  # in pieces, if it calls functions that read their tensors
     inputs: list[Variable | Tensor]  # variables, or large constants
     fetched: int  # the first results are fetched
     writes: list[str]  # the next ones replace state
@@ -50,7 +55,7 @@ def make_plan(
     `feeds` come first, needed or not; then other variables, then constants."""
     recorded = program._trace
     writes = {
-        v.name: recorded.slot_of(v.tensor._value)
+        v.name: recorded.known_slot(v.tensor._value)
         for v in recorded.vars.values()
         if writing and v.kind == "state" and v.tensor._value is not v.leaf
     }
@@ -62,16 +67,17 @@ def make_plan(
         )
     whole = recorded.graph([])
     effects = [r for n in whole.nodes if writing and n.call.op.name in EFFECTS for r in n.results]
-    whole.outputs = [*slots, *writes.values(), *effects]  # type: ignore[list-item]
-    needed = whole.needed()
+    whole.outputs = [*slots, *writes.values(), *effects]  # pyright: ignore[reportAttributeAccessIssue]
+    needed = with_sizes(whole)
     used = {a for n in needed for a in n.args if isinstance(a, int) and a < 0}
     used.update(o for o in whole.outputs if o < 0)
-    variables = {recorded.slots[id(v.leaf)]: v for v in recorded.vars.values()}
+    variables = {recorded.known_slot(v.leaf): v for v in recorded.vars.values()}
+    leaves = list(recorded.leaves)
     builder = GraphBuilder(whole)
     inputs: list[Variable | Tensor] = []
     rest = sorted(used - set(feeds), key=lambda ref: (ref not in variables, -ref))
     for ref in (*feeds, *rest):
-        leaf, var = recorded.leaves[-1 - ref], variables.get(ref)
+        leaf, var = leaves[-1 - ref], variables.get(ref)
         if var is not None:
             whole.names[ref] = var.name
             inputs.append(var)
@@ -83,7 +89,8 @@ def make_plan(
     for node in needed:
         builder.copy(node)
     graph = passes.run(builder.finish(whole.outputs), program._graph_passes)
-    return Plan(ProgramOp(graph), inputs, len(slots), list(writes))
+    whole_op = Cut(graph) if has_host_calls(graph) else ProgramOp(graph)
+    return Plan(whole_op, inputs, len(slots), list(writes))
 
 
 def plan_for(program: Program, slots: tuple[int, ...], writing: bool = True) -> Plan:
@@ -91,20 +98,22 @@ def plan_for(program: Program, slots: tuple[int, ...], writing: bool = True) -> 
     recorded = program._trace
     newest = tuple([id(v.tensor._value) for v in recorded.vars.values()])
     key = (len(recorded.code), newest, slots, writing, program._graph_passes)
-    plans: Any = program._plans
-    plan = plans.pop(key, None)
+    plan = program._plans.get(key)
     if plan is None:
-        plan = make_plan(program, slots, writing)
-        while len(plans) >= _MAX_PLANS:
-            del plans[next(iter(plans))]
-    plans[key] = plan  # the last one is the one used last
+        plan = program._plans.add(key, make_plan(program, slots, writing))
     return plan
+
+
+class FetchHandler(Protocol):
+    """Takes what was fetched during a pass over a dataset."""
+
+    def handler(self, res_dict: dict[str, Any], /) -> object: ...
 
 
 class Executor:
     """Runs programs: `exe.run(program, feed={...}, fetch_list=[...])`."""
 
-    def __init__(self, place: Any = None):
+    def __init__(self, place: PlaceLike | None = None):
         self.place = places.default_place() if place is None else places.as_place(place)
         self._closed = False
 
@@ -134,9 +143,9 @@ class Executor:
 
     def run(
         self,
-        program: Any = None,
-        feed: Any = None,
-        fetch_list: Any = None,
+        program: Program | CompiledProgram | None = None,
+        feed: Mapping[str, TensorLike] | Sequence[Mapping[str, TensorLike]] | None = None,
+        fetch_list: Tensor | str | Sequence[Tensor | str] | None = None,
         feed_var_name: str = "feed",
         fetch_var_name: str = "fetch",
         scope: Scope | None = None,
@@ -169,10 +178,17 @@ class Executor:
             return results
 
     def train_from_dataset(
-        self, program: Any = None, dataset: Any = None, scope: Scope | None = None,
-        thread: int = 0, debug: bool = False, fetch_list: Any = None, fetch_info: Any = None,
-        print_period: int = 100, fetch_handler: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program | CompiledProgram | None = None,
+        dataset: Iterable[Mapping[str, TensorLike]] | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Tensor | str | Sequence[Tensor | str] | None = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
         """Run the program on every batch of `dataset`, an iterable of feeds (dicts of arrays).
 
         Every `print_period` batches what is in `fetch_list` is printed after `fetch_info`, or
@@ -203,15 +219,29 @@ class Executor:
                     print(", ".join(f"{k}: {v}" for k, v in pairs.items()))  # noqa: T201
 
     def infer_from_dataset(
-        self, program: Any = None, dataset: Any = None, scope: Scope | None = None,
-        thread: int = 0, debug: bool = False, fetch_list: Any = None, fetch_info: Any = None,
-        print_period: int = 100, fetch_handler: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program | CompiledProgram | None = None,
+        dataset: Iterable[Mapping[str, TensorLike]] | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Tensor | str | Sequence[Tensor | str] | None = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
         """`train_from_dataset` with the program as it is for testing: nothing is updated."""
         self.train_from_dataset(
-            as_program(program).clone(for_test=True), dataset, scope, thread, debug, fetch_list,
-            fetch_info, print_period, fetch_handler,
-        )  # fmt: skip
+            as_program(program).clone(for_test=True),
+            dataset,
+            scope,
+            thread,
+            debug,
+            fetch_list,
+            fetch_info,
+            print_period,
+            fetch_handler,
+        )
 
 
 def start_state(program: Program, scope: Scope) -> None:
@@ -232,15 +262,33 @@ def start_state(program: Program, scope: Scope) -> None:
             generator.set_state(before)
 
 
+class FormerState:
+    """The contents, by slot, of the entries of a scope that a run replaces (core/rollback.py)."""
+
+    def __init__(self, scope: Scope, slots: dict[str, int]):
+        self.scope = scope
+        self.slots = slots
+
+    def take_back(self, failure: rollback.Failure) -> None:
+        for name, slot in self.slots.items():
+            self.scope.put(name, Tensor(failure.value(slot), None))
+
+
 def _run_plan(plan: Plan, program: Program, feed: dict[str, Any], scope: Scope) -> list[Tensor]:
-    tensors = [_input(v, feed, scope) for v in plan.inputs]
-    values = [t._value for t in tensors]
+    tensors = [input_of(v, feed, scope) for v in plan.inputs]
+    if isinstance(plan.op, Cut):
+        return _run_cut(plan, plan.op, program, tensors, scope)
+    values: list[Any] = [t._value for t in tensors]
     call = plan.op.call_for(tuple([v.aval for v in values]))
     if program._trace.generators:
         own = program._generator
-        drawn = [n for g in program._trace.generators for n in (own or g).draw()]
+        drawn = [n for g in program._trace.generators for n in state.trace.next_key(own or g)]
         values += [drawn[p] for p in plan.op.parts]
-    outs = record(call, state.trace, tuple(values))
+    outs = record(call, state.trace, tuple(values), tensors)
+    slots = [state.trace.slot_of(v) for v in values[: len(plan.inputs)]]
+    known = {v.name: s for v, s in zip(plan.inputs, slots, strict=True) if isinstance(v, Variable)}
+    former = {name: known[name] for name in plan.writes if name in known}
+    state.trace.undo.append(FormerState(scope, former))
     # Nothing here may hold the old state any longer: its memory becomes the new state's.
     del tensors, values
     for name, out in zip(plan.writes, outs[plan.fetched :], strict=False):
@@ -248,56 +296,27 @@ def _run_plan(plan: Plan, program: Program, feed: dict[str, Any], scope: Scope) 
     return [Tensor(out, None) for out in outs[: plan.fetched]]
 
 
-def _input(var: Variable | Tensor, feed: dict[str, Any], scope: Scope) -> Tensor:
-    if isinstance(var, Tensor):
-        return var
-    t = var.leaf.aval
-    if var.kind == "number":
-        assert var.read is not None  # noqa: S101 (every number has one)
-        return constant(np.asarray(var.read(), t.dtype.numpy))
-    if var.kind == "state":
-        return scope.tensor(var.name)
-    if var.kind == "made":
-        raise InvalidArgument(
-            f"[Executor.run] variable {var.name!r} was made by create_var and no op fills it"
-        )
-    if var.name not in feed:
-        raise InvalidArgument(
-            f"[Executor.run] the program needs {var.name!r} ({t}), which is not fed. Received: "
-            f"feed of {sorted(feed) or 'nothing'}"
-        )
-    return _fed(var, feed[var.name])
+def _run_cut(
+    plan: Plan, cut: Cut, program: Program, tensors: list[Tensor], scope: Scope
+) -> list[Tensor]:
+    """A run in pieces. What a failed call leaves undone stays so: nothing is written before."""
+    own = program._generator
+    drawn = [n for g in program._trace.generators for n in state.trace.next_key(own or g)]
+
+    def run_piece(op: ProgramOp, given: list[Tensor], sizes: dict[str, int]) -> list[Tensor]:
+        values: list[Any] = [t._value for t in given]
+        call = op.call_with_sizes(tuple([v.aval for v in values]), sizes)
+        values += [drawn[p] for p in op.parts]
+        return [Tensor(out, None) for out in record(call, state.trace, tuple(values), given)]
+
+    free = [i for i in range(len(cut.graph.inputs)) if i not in cut.graph.constants]
+    outs = cut.run({-1 - i: t for i, t in zip(free, tensors, strict=True)}, run_piece)
+    for name, out in zip(plan.writes, outs[plan.fetched :], strict=False):
+        scope.put(name, out)
+    return outs[: plan.fetched]
 
 
-def _fed(var: Variable, given: Any) -> Tensor:
-    t = var.leaf.aval
-    if isinstance(given, ScopeTensor):
-        given = given.numpy()
-    if isinstance(given, Tensor):
-        tensor = given
-    elif isinstance(given, np.ndarray | np.generic):
-        tensor = constant(np.array(given))
-    else:
-        tensor = constant(np.array(given, t.dtype.numpy))
-    have = tensor._value.aval
-    if have.dtype is not t.dtype:
-        raise InvalidArgument(
-            f"[Executor.run] the data type of fed variable {var.name!r} must be {t.dtype.name}. "
-            f"Received: {have.dtype.name}; convert it with .astype('{t.dtype.name}')"
-        )
-    fits = have.ndim == t.ndim and all(
-        type(d) is not int or d == h for d, h in zip(t.shape, have.shape, strict=True)
-    )
-    if not fits:
-        shown = [d if type(d) is int else -1 for d in t.shape]
-        raise InvalidArgument(
-            f"[Executor.run] fed variable {var.name!r} must have shape {shown}. Received: "
-            f"{list(have.shape)}"
-        )
-    return tensor
-
-
-def as_program(program: Any) -> Program:
+def as_program(program: Program | CompiledProgram | None) -> Program:
     """The Program behind what a user may hand over."""
     if program is None:
         return default_main_program()

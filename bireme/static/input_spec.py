@@ -1,4 +1,4 @@
-"""InputSpec: what is known of an input before there is one."""
+"""InputSpec: the shape, dtype and name of an input."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -24,7 +25,7 @@ class InputSpec:
     def __init__(
         self,
         shape: Sequence[int | str | None],
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         name: str | None = None,
         stop_gradient: bool = False,
     ):

@@ -1,7 +1,7 @@
-"""Inference models: a program cut down to what its outputs need, with its parameters.
+"""Inference models: a program pruned to its outputs, with its parameters.
 
-The files are those of jit.save (`path.json` and `path.safetensors`), so either side reads what
-the other wrote. Readers of foreign files register themselves in `READERS`.
+The files are those of jit.save (`path.json` and `path.safetensors`), so either function reads the
+other's files. Readers of foreign files register themselves in `READERS`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme import passes
+from bireme.capture import tree
+from bireme.capture.graph_io import GraphFileError
 from bireme.convert.paddle.model import (
     PaddleModel,
     read_as_layer,
@@ -24,18 +26,22 @@ from bireme.convert.paddle.model import (
 )
 from bireme.convert.paddle.params import read_combined
 from bireme.convert.paddle.program import ModelFileError, Var
-from bireme.core import tree
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.core.graph_io import GraphFileError
 from bireme.core.tensor import Parameter, Tensor, constant
-from bireme.io import safetensors_file
+from bireme.io import atomic, safetensors_file
+from bireme.io.foreign import Zip, read_whole
 from bireme.jit import artifact as artifacts
 from bireme.jit.interpret import run_graph
 from bireme.static.copying import copy_program
 from bireme.static.executor import Executor, as_program, make_plan
+from bireme.static.host_calls import Cut
 from bireme.static.program import Program, fitting
 from bireme.static.recorder import ProgramTrace, declare_data, recording
 from bireme.static.scope import Scope, global_scope
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
+
 
 # reader(path_prefix, model_filename, params_filename) gives a Layer with `input_specs` (its
 # InputSpecs, with names), or None if the files are not its own. Asked in order, ours last.
@@ -46,7 +52,12 @@ _ZIP = b"PK"  # how bytes of serialize_program begin
 _SAVING = {"clip_extra", "legacy_format", "program", "readable", "skip_prune_program", "trainable"}
 
 
-def normalize_program(program: Program, feed_vars: Any, fetch_vars: Any, **kwargs: Any) -> Program:
+def normalize_program(
+    program: Program,
+    feed_vars: Tensor | Sequence[Tensor],
+    fetch_vars: Tensor | Sequence[Tensor],
+    **kwargs: Any,
+) -> Program:
     """A copy for inference from `feed_vars` to `fetch_vars`.
 
     With `skip_prune_program=True` ops that the results do not need stay in it.
@@ -104,6 +115,11 @@ def _artifact(program: Program, scope: Scope) -> artifacts.Artifact:
     """A normalised program with the contents of its state."""
     feeds = tuple([program.slot_of(name) for name in program._feeds])
     plan = make_plan(program, tuple(slots_of(program)), writing=False, feeds=feeds)
+    if isinstance(plan.op, Cut):
+        raise InvalidArgument(
+            "the program calls functions that read their tensors (such as nonzero), or has sizes "
+            "that are fed; a saved model holds neither. Save a part without them"
+        )
     made = artifacts.Artifact()
     names = []
     for i, v in enumerate(plan.inputs[len(feeds) :]):
@@ -125,14 +141,18 @@ def _artifact(program: Program, scope: Scope) -> artifacts.Artifact:
     graph = passes.run(plan.op.graph)
     structure = (list, *[tree.LEAF] * plan.fetched)
     types = [graph.inputs[i] for i in range(len(feeds))]
-    made.programs["eval"] = artifacts.Program(
+    made.programs["eval"] = artifacts.SavedProgram(
         graph, list(program._feeds), types, names, structure, plan.fetched, []
     )
     return made
 
 
 def save_inference_model(
-    path_prefix: str, feed_vars: Any, fetch_vars: Any, executor: Executor, **kwargs: Any
+    path_prefix: str,
+    feed_vars: Tensor | Sequence[Tensor],
+    fetch_vars: Tensor | Sequence[Tensor],
+    executor: Executor,
+    **kwargs: Any,
 ) -> None:
     """Write what computes `fetch_vars` from `feed_vars`, with the parameters of the scope.
 
@@ -222,7 +242,7 @@ def _declare_state(
     return into.declare(name, "state", made).tensor
 
 
-def program_of_layer(layer: Any, specs: Sequence[Any], scope: Scope | None) -> Program:
+def program_of_layer(layer: Layer, specs: Sequence[Any], scope: Scope | None) -> Program:
     """A program that calls `layer` on inputs of these specs; its parameters go to `scope`."""
     made = Program()
     with recording(made._trace):
@@ -247,7 +267,9 @@ def program_of_layer(layer: Any, specs: Sequence[Any], scope: Scope | None) -> P
 # --- as bytes -------------------------------------------------------------------------------
 
 
-def serialize_program(feed_vars: Any, fetch_vars: Any, **kwargs: Any) -> bytes:
+def serialize_program(
+    feed_vars: Tensor | Sequence[Tensor], fetch_vars: Tensor | Sequence[Tensor], **kwargs: Any
+) -> bytes:
     """The program that computes `fetch_vars`, without parameters, as bytes."""
     _check_options("serialize_program", kwargs, {"legacy_format", "program"})
     program = normalize_program(as_program(kwargs.get("program")), feed_vars, fetch_vars)
@@ -272,7 +294,10 @@ class _Blank(Scope):
 
 
 def serialize_persistables(
-    feed_vars: Any, fetch_vars: Any, executor: Executor, **kwargs: Any
+    feed_vars: Tensor | Sequence[Tensor],
+    fetch_vars: Tensor | Sequence[Tensor],
+    executor: Executor,
+    **kwargs: Any,
 ) -> bytes:
     """The parameters that `fetch_vars` need, as bytes (a safetensors file)."""
     _check_options("serialize_persistables", kwargs, {"program"})
@@ -297,15 +322,11 @@ def deserialize_program(data: bytes) -> Program:
                 f"[deserialize_program] these bytes hold no program: {e}"
             ) from None
         return program_of_layer(layer, layer.input_specs, None)
+    archive = Zip(bytes_io.BytesIO(data), "deserialize_program", "the bytes")
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            with zipfile.ZipFile(bytes_io.BytesIO(data)) as archive:
-                for ending in _ENDINGS:
-                    if archive.getinfo(_NAME + ending).file_size > artifacts.MAX_JSON:
-                        raise GraphFileError("[deserialize_program] the program is too large")
-                    archive.extract(_NAME + ending, folder)
-        except (zipfile.BadZipFile, KeyError):
-            raise GraphFileError("[deserialize_program] these bytes hold no program") from None
+        for ending in _ENDINGS:
+            with open(os.path.join(folder, _NAME + ending), "wb") as file:
+                file.write(archive.read(_NAME + ending))
         return _from_artifact(artifacts.read(os.path.join(folder, _NAME)), None)
 
 
@@ -345,11 +366,10 @@ def save_to_file(path: str, content: bytes) -> None:
     """Write bytes; the file appears only when it is complete."""
     if not isinstance(content, bytes | bytearray):
         raise TypeMismatch(f"[save_to_file] takes bytes. Received: {type(content).__name__}")
-    with safetensors_file.replacing(os.fspath(path)) as file:
+    with atomic.replacing(path) as file:
         file.write(content)
 
 
 def load_from_file(path: str) -> bytes:
     """The bytes of a file."""
-    with open(path, "rb") as file:
-        return file.read()
+    return read_whole(path, "load_from_file")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from bireme.core.errors import InvalidArgument
-from bireme.core.place import CPUPlace, CUDAPlace
+from bireme.core.place import CPUPlace, CUDAPlace, CustomPlace
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
@@ -17,7 +16,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     return [CPUPlace() for _ in range(count)]
 
 
-def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:
+def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace]:
     """The CUDA devices of these numbers; by default all of them."""
     if device_ids is None:
         from bireme import device
@@ -25,6 +24,16 @@ def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:
         device_ids = range(device.cuda.device_count())
     ids = [device_ids] if isinstance(device_ids, int) else list(device_ids)
     return [CUDAPlace(i) for i in ids]
+
+
+def xpu_places(device_ids: int | Sequence[int] | None = None) -> list[CustomPlace]:
+    """The chips of the PJRT plug-in `xpu` of these numbers; by default all of them."""
+    if device_ids is None:
+        from bireme.device import xpu
+
+        device_ids = range(xpu.device_count())
+    ids = [device_ids] if isinstance(device_ids, int) else list(device_ids)
+    return [CustomPlace("xpu", i) for i in ids]
 
 
 @contextmanager

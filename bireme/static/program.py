@@ -11,15 +11,17 @@ exe.run(main, feed={"x": batch}, fetch_list=[loss])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike, PlaceLike, TensorLike
+from bireme.capture.recorder import is_capturing
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval
-from bireme.core.capture_trace import is_capturing
+from bireme.core.cache import BoundedCache
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.random import Generator
 from bireme.core.tensor import Parameter, Tensor, constant
@@ -29,6 +31,8 @@ from bireme.static.block import Block
 from bireme.static.recorder import ProgramTrace
 from bireme.static.scope import Scope, global_scope
 
+_MAX_PLANS = 32  # ways to run one program that are remembered
+
 
 class Program:
     """Ops in order, the variables that they read and write, and how state starts."""
@@ -36,7 +40,7 @@ class Program:
     def __init__(self) -> None:
         self._trace = ProgramTrace(self)
         self._initial: dict[str, tuple[Aval, Callable[[Scope], Any]]] = {}
-        self._plans: dict[Any, Any] = {}  # see executor.py
+        self._plans: BoundedCache[Any, Any] = BoundedCache(_MAX_PLANS)  # see executor.py
         self._origin: Program | None = None  # what this is a copy of, and where its values are
         self._copied: dict[int, Tensor] = {}
         self._random_seed = 0
@@ -125,10 +129,13 @@ class Program:
                 f"[set_state_dict] takes a dict. Received: {type(state_dict).__name__}"
             )
         held = global_scope() if scope is None else scope
+        put = {}
         for name, given in state_dict.items():
             var = self._trace.vars.get(name)
             if var is not None and var.kind == "state":
-                held.put(name, constant(fitting(name, var.leaf.aval, given)))
+                put[name] = constant(fitting(name, var.leaf.aval, given))
+        for name, tensor in put.items():  # all fit
+            held.put(name, tensor)
 
     # --- randomness ------------------------------------------------------------------------
 
@@ -174,7 +181,7 @@ class Program:
     def __str__(self) -> str:
         graph = self._trace.graph([])
         for var in self._trace.vars.values():
-            graph.names[self._trace.slots[id(var.leaf)]] = var.name
+            graph.names[self._trace.slot_of(var.leaf)] = var.name
         return str(graph)
 
     def __repr__(self) -> str:
@@ -182,10 +189,10 @@ class Program:
 
     # --- looking things up -----------------------------------------------------------------
 
-    def slot_of(self, what: Any) -> int:
+    def slot_of(self, what: Tensor | str) -> int:
         """The place of a variable, or of the variable of this name, in the recorded graph."""
         value = self.find(what)._value if isinstance(what, str) else self._own(what)
-        slot = None if value is None else self._trace.slot_of(value)
+        slot = None if value is None else self._trace.known_slot(value)
         if slot is None:
             raise InvalidArgument(
                 f"{getattr(what, 'name', what)!r} is not a variable of this program. Build it "
@@ -193,7 +200,7 @@ class Program:
             )
         return slot
 
-    def is_fixed(self, what: Any) -> bool:
+    def is_fixed(self, what: Tensor | str) -> bool:
         """Whether `what` was known while the program was written: a constant, a known shape."""
         if not isinstance(what, Tensor) or what._value.buf is None:
             return False
@@ -205,7 +212,7 @@ class Program:
                 f"a variable or its name was expected. Received: {type(what).__name__}"
             )
         value = what._value
-        if self._trace.slot_of(value) is not None:
+        if self._trace.known_slot(value) is not None:
             return value
         copied = self._copy_of(value)
         if copied is not None:
@@ -222,7 +229,7 @@ class Program:
         return found
 
     def find_copy(self, of: Tensor) -> Tensor:
-        """What a variable of the program that this is a copy of has become here."""
+        """The variable of this copy that corresponds to a variable of the original program."""
         return self._copied[id(of._value)]
 
     def find(self, name: str) -> Tensor:
@@ -237,8 +244,7 @@ class Program:
             copied = self._copy_of(self._origin.find(name)._value)
             if copied is not None:
                 if copied._name is None:
-                    copied._name = name
-                    self._trace.named[name] = copied  # asked for again, it is found at once
+                    copied.name = name  # asked for again, it is found at once
                 return copied
         raise InvalidArgument(f"the program has no variable {name!r}{self._near(name)}")
 
@@ -249,7 +255,7 @@ class Program:
         return f"; nearest: {', '.join(near)}" if near else ""
 
 
-def fitting(name: str, t: Aval, given: Any) -> np.ndarray:
+def fitting(name: str, t: Aval, given: TensorLike) -> np.ndarray:
     """`given` as contents of a variable of type `t`, or a clear error."""
     array = given.numpy() if isinstance(given, Tensor) else np.array(given)
     if tuple(array.shape) != t.shape:
@@ -276,7 +282,7 @@ def default_main_program() -> Program:
 
 
 def default_startup_program() -> Program:
-    """The program that initialises the state of what is being written."""
+    """The program that initialises the state of the program being written."""
     return _defaults.startup
 
 
@@ -313,7 +319,9 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
         scopes.append((len(_defaults.main._trace.code), outer))
 
 
-def data(name: str, shape: Any, dtype: Any = None, lod_level: int = 0) -> Tensor:
+def data(
+    name: str, shape: Sequence[int | str | None], dtype: DTypeLike | None = None, lod_level: int = 0
+) -> Tensor:
     """An input that `Executor.run` is fed. None or -1 is a size that may change from run to run.
 
     Unknown first sizes are one size, the batch; a str names a size that differs from it.
@@ -338,7 +346,7 @@ def enable_static() -> None:
     recorder.start_static(_defaults.main._trace)
 
 
-def disable_static(place: Any = None) -> None:
+def disable_static(place: PlaceLike | None = None) -> None:
     """Back to eager code; `place` becomes its device."""
     recorder.stop_static()
     if place is not None:

@@ -1,20 +1,23 @@
-"""A program, cut down to what a run needs, as one op."""
+"""A program, pruned to one run, as one op."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from bireme.core import dims, fading
-from bireme.core.aval import INT, Aval
+from bireme.capture import symbols
+from bireme.capture.graph_op import GraphOp
+from bireme.capture.rewrite import specialize
+from bireme.core import eviction
+from bireme.core.aval import Aval
+from bireme.core.cache import BoundedCache
 from bireme.core.errors import InvalidArgument
 from bireme.core.grad_op import GradOp
-from bireme.core.graph import Graph, Node
-from bireme.core.graph_op import GraphOp, TypedGraph
+from bireme.core.graph import Graph
 from bireme.core.op import Call
-from bireme.core.rewrite import call_with, grad_call
 
-_MAX_SIGNATURES = 64  # sets of input types remembered; beyond, the one unused for longest goes
+_MAX_SIGNATURES = 64  # sets of input types remembered, each with a graph of its own
 
 
 class ProgramOp(GraphOp):
@@ -23,37 +26,43 @@ class ProgramOp(GraphOp):
 
     def __init__(self, graph: Graph):
         super().__init__(graph, "program")
-        self.calls: OrderedDict[Any, Call] = OrderedDict()
+        self.calls: BoundedCache[tuple[Aval, ...], Call] = BoundedCache(_MAX_SIGNATURES)
 
     def call_for(self, types: tuple[Aval, ...]) -> Call:
         call = self.calls.get(types)
-        if call is not None:
-            self.calls.move_to_end(types)
-            fading.use(call)
-            return call
-        try:
-            call = super().call_for(types)
-            self.tables["sizes"].clear()
-        except InvalidArgument:
-            typed = TypedGraph(specialize_by_types(self.graph, self._spread(types)))
-            flat = (*types, *[INT] * len(self.parts))
-            layout = (len(types), len(self.parts))
-            call = Call(self, flat, layout, {"graph": typed, "sizes": {}}, (None,) * len(flat))
-        self.calls[types] = call
-        if len(self.calls) > _MAX_SIGNATURES:
-            self.calls.popitem(last=False)
-        fading.use(call)
+        if call is None:
+            call = self.calls.add(types, self.typed_call(types))
+        eviction.use(call)
         return call
+
+    def call_with_sizes(self, types: tuple[Aval, ...], sizes: dict[str, int]) -> Call:
+        """The Call where some sizes do not show in the inputs' types."""
+        key: Any = (types, tuple(sorted(sizes.items())))
+        call = self.calls.get(key)
+        if call is None:
+            inputs = self._spread(types)
+            try:
+                graph = specialize(self.graph, sizes)
+            except InvalidArgument:
+                graph = self.graph
+            if graph.inputs != inputs:
+                graph = specialize_by_types(self.graph, inputs, sizes)
+            call = self.calls.add(key, self.call_on_graph(types, graph, sizes))
+        eviction.use(call)
+        return call
+
+    def typed_call(self, types: tuple[Aval, ...]) -> Call:
+        try:
+            return super().typed_call(types)
+        except InvalidArgument:
+            graph = specialize_by_types(self.graph, self._spread(types))
+            return self.call_on_graph(types, graph, {})
 
     def _spread(self, types: tuple[Aval, ...]) -> list[Aval]:
         """The types of all inputs, constants among them."""
         spread = list(self.graph.inputs)
         for i, declared, t in zip(self.given, self.declared, types, strict=True):
-            fits = declared.dtype is t.dtype and declared.ndim == t.ndim
-            if not fits or any(
-                type(d) is int and d != have
-                for d, have in zip(declared.shape, t.shape, strict=True)
-            ):
+            if declared.dtype is not t.dtype or not fits(declared.shape, t.shape):
                 raise InvalidArgument(
                     f"{self.graph.names.get(-1 - i, f'input {i}')} must be {declared}. "
                     f"Received: {t}"
@@ -62,13 +71,25 @@ class ProgramOp(GraphOp):
         return spread
 
 
-def specialize_by_types(graph: Graph, inputs: list[Aval]) -> Graph:
+def fits(declared: Sequence[Any], sizes: Sequence[Any]) -> bool:
+    """Whether an input may have these sizes: first dimensions that are declared open may be left
+    out, and the others have the declared sizes or are open."""
+    left_out = len(declared) - len(sizes)
+    if left_out < 0 or any(type(d) is int for d in declared[:left_out]):
+        return False
+    rest = declared[left_out:]
+    return all(type(d) is not int or d == have for d, have in zip(rest, sizes, strict=True))
+
+
+def specialize_by_types(
+    graph: Graph, inputs: list[Aval], known: dict[str, int] | None = None
+) -> Graph:
     """The graph with the types that follow from `inputs`, op by op, where one symbol stands for
     several sizes (source and target length, both declared as None)."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = dict(known or {})
     unclear: set[str] = set()
     for declared, t in zip(graph.inputs, inputs, strict=True):
-        for d, have in zip(declared.shape, t.shape, strict=True):
+        for d, have in zip(declared.shape[declared.ndim - t.ndim :], t.shape, strict=True):
             if type(d) is not int and sizes.setdefault(str(d), have) != have:
                 unclear.add(str(d))
     for name in unclear:
@@ -84,12 +105,9 @@ def specialize_by_types(graph: Graph, inputs: list[Aval]) -> Graph:
             ]
         )
         call = _retyped(node.call, given, sizes, made)
-        nodes.append(Node(call, node.args, node.first, node.tape))
+        nodes.append(replace(node, call=call))
         types.update(zip(node.results, call.outs, strict=True))
-    return Graph(
-        list(inputs), nodes, list(graph.outputs), graph.n_floats, graph.n_ints,
-        dict(graph.names), dict(graph.constants), dict(graph.numbers), dict(graph.keys),
-    )  # fmt: skip
+    return graph.copy(inputs=list(inputs), nodes=nodes)
 
 
 def _retyped(
@@ -99,7 +117,7 @@ def _retyped(
         forward: Call = call.attrs["forward"]
         present = tuple([t is not None for t in call.types[: call.layout[0]]])
         for candidate in made.get(forward.id, ()):
-            found = grad_call(candidate, call.attrs["needs"], present)
+            found = candidate.gradient(call.attrs["needs"], present)
             if found.types == given:
                 made.setdefault(call.id, []).append(found)
                 return found
@@ -107,8 +125,8 @@ def _retyped(
             f"[{forward.op.name}] inputs of different sizes were declared with the same unknown "
             "size; give their dimensions different names in static.data, as in ['src', 8]"
         )
-    attrs = {k: dims.substitute(v, sizes) for k, v in call.attrs.items()}
-    found = call_with(call.op, given, call.layout, attrs, call.casts)
+    attrs = {k: symbols.substitute(v, sizes) for k, v in call.attrs.items()}
+    found = call.op.call_with(given, call.layout, attrs, call.casts)
     known = made.setdefault(call.id, [])
     if found not in known:
         known.append(found)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ExecutionError, InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.static.executor import EFFECTS
 
 EFFECTS.update(("py_func", "print_tensor"))
@@ -28,7 +28,7 @@ def _call(xp: Any, function: Any, arrays: list[Any], types: list[Aval]) -> list[
         return host(*arrays)
     jax = jax_door.jax()
     shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in types]
-    return list(jax.experimental.io_callback(host, shapes, *arrays))
+    return list(jax.experimental.io_callback(jax_door.keeping_errors(host), shapes, *arrays))
 
 
 def _checked(made: Any, types: list[Aval], function: Callable[..., Any]) -> list[np.ndarray]:
@@ -65,19 +65,19 @@ def _py_func_vjp(
     return ([next(found) if t.dtype.differentiable else None for t in types[0]],)
 
 
-@op(name="py_func", inputs=("*xs",), infer=_out_types, vjp=_py_func_vjp)
+@op(name="py_func", inputs=("*xs",), infer=_out_types, vjp=_py_func_vjp, fallible=True)
 def _py_func(xp, xs, function=None, backward=None, skip=(), shapes=(), dtypes=()):
-    """What a Python function makes of arrays."""
+    """The results of a Python function on arrays."""
     types = _out_types(xs, function, backward, skip, shapes, dtypes)
     return _call(xp, function, xs, list(types))
 
 
 def py_func(
     func: Callable[..., Any],
-    x: Any,
-    out: Any,
+    x: Tensor | Sequence[Tensor],
+    out: Tensor | Sequence[Tensor],
     backward_func: Callable[..., Any] | None = None,
-    skip_vars_in_backward_input: Any = None,
+    skip_vars_in_backward_input: Tensor | Sequence[Tensor] | None = None,
 ) -> Any:
     """Call `func` on arrays while the program runs; its results become `out`.
 
@@ -94,10 +94,10 @@ def py_func(
             raise InvalidArgument(f"[py_func] {v.name!r} is to be skipped, but neither in nor out")
         skipped += places
     function, types = func, [t._value.aval for t in outs]
-    if not outs:  # a result that nobody uses keeps the call in the program
+    if not outs:  # an unused result keeps the call in the program
         types = [aval((), dt.int32)]
 
-        def function(*arrays: Any) -> Any:  # type: ignore[misc]
+        def function(*arrays: Any) -> Any:
             func(*arrays)
             return np.int32(0)
 
@@ -122,7 +122,7 @@ def _listed(given: Any) -> list[Any]:
 
 
 class Printer:
-    """What one Print call shows, and how often it has."""
+    """The settings and the count of one Print call."""
 
     def __init__(self, name: str, first_n: int, summarize: int, lines: Sequence[str], message: str):
         self.name, self.message, self.lines = name, message, tuple(lines)
@@ -187,9 +187,12 @@ def Print(  # noqa: N802 (Paddle's name)
             f"[Print] print_phase must be 'forward', 'backward' or 'both'. Received: {phase!r}"
         )
     chosen = {
-        "name": print_tensor_name, "shape": print_tensor_shape, "layout": print_tensor_layout,
-        "lod": print_tensor_lod, "type": print_tensor_type,
-    }  # fmt: skip
+        "name": print_tensor_name,
+        "shape": print_tensor_shape,
+        "layout": print_tensor_layout,
+        "lod": print_tensor_lod,
+        "type": print_tensor_type,
+    }
     lines = [line for line, wanted in chosen.items() if wanted]
     return _print_tensor(
         input, Printer(input.name, first_n, summarize, lines, message or ""), phase

@@ -1,29 +1,35 @@
 """The recorder of a static program: the capture that to_static uses, kept open.
 
-While a program is being written this thread's trace is its `ProgramTrace`. Ops record themselves
-as always. What a program has besides a captured function are variables with names: inputs that
-are fed, state that lives in a Scope from run to run, and numbers that are read in every run.
+While a program is being written this thread's trace is its `ProgramTrace`. Ops record themselves as
+always. Unlike a captured function, a program has named variables: inputs that are fed, state that
+lives in a Scope from run to run, and numbers that are read in every run.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import autograd, dims, states, trace
+from bireme.capture import symbols
+from bireme.capture.recorder import CaptureTrace
+from bireme.core import autograd, recorder_hooks, trace
 from bireme.core.aval import Aval, aval
-from bireme.core.capture_trace import CaptureTrace, holders_of
-from bireme.core.dtype import float32
+from bireme.core.dtype import DType, float32
 from bireme.core.errors import AutogradError, CaptureError, InvalidArgument, user_line
 from bireme.core.graph import Graph
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Trace, Value, materialize, state
+from bireme.core.value import keep, value_of
 from bireme.static.scope import global_scope
+
+if TYPE_CHECKING:
+    from bireme.static.program import Program
 
 
 @dataclass
@@ -41,18 +47,21 @@ class Variable:
 
 
 class ProgramTrace(CaptureTrace):
-    """Records one program. Nothing runs; `Executor.run` compiles what was recorded."""
+    """Records one program. Nothing runs; `Executor.run` compiles the recording."""
 
-    def __init__(self, program: Any):
+    checked_for_sizes = True
+
+    def __init__(self, program: Program):
         super().__init__("a static program", (), True, None)
         self.program = program
         self.vars: dict[str, Variable] = {}
+        self.aliases: dict[Value, int] = {}  # other programs' contents of a state that we have
         self.updated: list[Value] = []  # contents that an update has replaced
         self.prefixes: list[tuple[int, str]] = [(0, "/")]  # name_scope by position in the code
-        self.named: dict[str, Tensor] = {}  # results that were asked for by name
+        self.by_name: dict[str, Tensor] = {}  # results that have a name
         self.own_rules: list[str] = []  # gradients that are not those of ops
         self.guarded: list[range] = []  # positions in the code under static.amp.fp16_guard
-        # What a result was before static.amp put it into another type; copies know it as that.
+        # The result before static.amp cast it to another type; copies refer to that one.
         self.recast: dict[int, Value] = {}
         self.lost_rules: list[str] = []  # such gradients of the program that this is a copy of
 
@@ -63,26 +72,22 @@ class ProgramTrace(CaptureTrace):
         made = self.vars[name] = Variable(name, kind, tensor, tensor._value, read)
         return made
 
-    def leaf(self, value: Value) -> int:
-        slot = self.slots.get(id(value))
+    def leaf(self, value: Value, holder: Any = None) -> int:
+        slot = self.known_slot(value)
         owner = value.trace
         if slot is None:
             if value.buf is None and isinstance(owner, ProgramTrace):
-                slot = self._from_program(owner, value)
+                slot = self.aliases[value] = self._from_program(owner, value)
             else:
                 if value.buf is None:
                     materialize(value)
-                slot = -1 - len(self.leaves)
-                self.leaves.append(value)
-            self.slots[id(value)] = slot
-        if isinstance(owner, ProgramTrace) and owner is not self:
-            owner.slots.setdefault(id(value), value.slot)  # it will want its value back
-        value.trace, value.slot = self, slot
+                slot = self.leaves[value] = -1 - len(self.leaves)
         return slot
 
-    def slot_of(self, value: Value) -> int | None:
-        """Where this program has a value; None if it does not know it."""
-        return value.slot if value.trace is self else self.slots.get(id(value))
+    def known_slot(self, value: Value) -> int | None:
+        if value.trace is self:
+            return value.slot
+        return self.leaves.get(value) or self.aliases.get(value)
 
     def _from_program(self, owner: ProgramTrace, value: Value) -> int:
         """Another program's state, which is ours under the same name."""
@@ -98,7 +103,11 @@ class ProgramTrace(CaptureTrace):
             made = Tensor(self.placeholder(var.leaf.aval), None)
             made._name, made.persistable = var.name, True
             mine = self.declare(var.name, "state", made)
-        return self.slots[id(mine.leaf)]
+        return self.slot_of(mine.leaf)
+
+    def named(self, tensor: Tensor) -> None:
+        if tensor._name is not None:
+            self.by_name[tensor._name] = tensor
 
     def variable_of(self, value: Value) -> Variable | None:
         """The variable whose contents, first or newest, are `value`."""
@@ -109,7 +118,7 @@ class ProgramTrace(CaptureTrace):
 
     def wrote(self, tensor: Tensor) -> None:
         value = tensor._value
-        slot = self.slot_of(value)
+        slot = self.known_slot(value)
         if slot is None or value.buf is not None:
             slot = self.leaf(value)
         if slot >= 0:
@@ -152,18 +161,27 @@ class ProgramTrace(CaptureTrace):
         """Let gradients use weights that an update has replaced: a program is functional, so
         they are still there."""
         for value in self.updated:
-            if value.__class__ is autograd.Overwritten:
-                value.__class__ = Value
+            keep(value)
         self.updated = []
 
-    def settle(self, value: Value) -> None:
+    def fold(self, value: Value) -> bool:
+        """Compute a value that follows from constants alone, which every run would compute."""
+        from bireme.static.folding import constant_contents
+
+        if value.trace is self and value.buf is None:
+            value.buf = constant_contents(self.program, value.slot)
+        return value.buf is not None
+
+    def materialize(self, value: Value) -> None:
+        if self.fold(value):
+            return
         raise CaptureError(
             f"the value of {self.describe(value)} was read at {user_line()}, but it belongs to a "
             "static program, which has values only while it runs. Fetch it: "
             "exe.run(program, feed={...}, fetch_list=[x])"
         )
 
-    settle_elsewhere = settle
+    materialize_elsewhere = materialize
 
     def describe(self, value: Value) -> str:
         var = self.variable_of(value)
@@ -179,27 +197,22 @@ class ProgramTrace(CaptureTrace):
         var = self.vars.get(name)
         if var is not None:
             return var.tensor._value
-        known = self.named.get(name)
-        if known is not None and known._name == name:
-            return known._value
-        # Looking through the garbage collector is slow; what was found is kept.
-        for tensor in holders_of(self.values) if self.values else ():
-            if tensor._name == name and self.slot_of(tensor._value) is not None:
-                self.named[name] = tensor
-                return tensor._value
-        return None
+        known = self.by_name.get(name)
+        if known is None or known._name != name or self.known_slot(known._value) is None:
+            return None
+        return known._value
 
 
 def declare_data(
-    into: ProgramTrace, name: str, shape: Iterable[Any], dtype: Any, kind: str = "data"
+    into: ProgramTrace, name: str, shape: Iterable[Any], dtype: DType, kind: str = "data"
 ) -> Tensor:
     """A new fed input. Sizes that are not known are shared by axis: `batch`, `dim1` …"""
     sizes = []
     for axis, d in enumerate(shape):
         if isinstance(d, str):
-            sizes.append(dims.parse(d))
+            sizes.append(symbols.parse(d))
         elif d is None or d == -1:
-            sizes.append(dims.symbol("batch" if axis == 0 else f"dim{axis}"))
+            sizes.append(symbols.symbol("batch" if axis == 0 else f"dim{axis}"))
         else:
             sizes.append(int(d))
     t = aval(tuple(sizes), dtype)
@@ -216,7 +229,7 @@ def declare_data(
     return into.declare(name, kind, made).tensor
 
 
-@states.new_state.register
+@recorder_hooks.new_state.register
 def _new_state(
     into: ProgramTrace, name: str, t: Aval, make: Callable[[], Any], build: Callable[[Value], Any]
 ) -> Any:
@@ -234,7 +247,7 @@ def _new_state(
     return tensor
 
 
-@states.new_copy.register
+@recorder_hooks.new_copy.register
 def _new_copy(
     into: ProgramTrace, name: str, tensor: Any, t: Aval, cast: Callable[[Any], Any]
 ) -> Any:
@@ -248,7 +261,7 @@ def _new_copy(
     return into.declare(name, "state", made).tensor
 
 
-@states.each_run.register
+@recorder_hooks.each_run.register
 def _each_run(into: ProgramTrace, name: str, read: Callable[[], float]) -> Any:
     for var in into.vars.values():
         if var.kind == "number" and var.read == read:
@@ -258,16 +271,34 @@ def _each_run(into: ProgramTrace, name: str, read: Callable[[], float]) -> Any:
     return into.declare(name, "number", made, read).tensor
 
 
-@states.set_contents.register
+@recorder_hooks.call_with_contents.register
+def _call_with_contents(
+    into: ProgramTrace, function: Any, results: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    from bireme.static.host_calls import record_call
+
+    return record_call(into, function, results, args, kwargs)
+
+
+@recorder_hooks.read_sizes.register
+def _read_sizes(into: ProgramTrace, tensor: Any) -> list[Any]:
+    from bireme.static.host_calls import record_sizes
+
+    if into.fold(tensor._value) or not tensor._value.aval.is_static:
+        return tensor.numpy().reshape(-1).tolist()
+    return record_sizes(into, tensor)
+
+
+@recorder_hooks.set_contents.register
 def _set_contents(into: ProgramTrace, tensor: Any, array: Any) -> bool:
     var = into.variable_of(tensor._value)
     if var is None or var.kind != "state":
         return False
-    global_scope().put(var.name, Tensor(Value(var.leaf.aval, None, 0, array), None))
+    global_scope().put(var.name, Tensor(value_of(var.leaf.aval, array), None))
     return True
 
 
-@states.description.register
+@recorder_hooks.description.register
 def _description(into: ProgramTrace, tensor: Any) -> str | None:
     if tensor._value.buf is not None:
         return None
@@ -277,22 +308,22 @@ def _description(into: ProgramTrace, tensor: Any) -> str | None:
     )
 
 
-@states.block.register
+@recorder_hooks.block.register
 def _block(into: ProgramTrace) -> Any:
     return into.program.global_block()
 
 
-@states.parameters.register
+@recorder_hooks.parameters.register
 def _parameters(into: ProgramTrace) -> list[Any]:
     return [p for p in into.program.all_parameters() if p._node is not None]
 
 
-@states.differentiate.register
+@recorder_hooks.differentiate.register
 def _differentiate(into: ProgramTrace, loss: Any, params: list[Any], stops: Iterable[Any]) -> None:
     for p, grad in zip(params, gradients_in(into, [loss], [None], params, stops), strict=True):
         p._grad = grad
         if grad is not None:
-            grad._name = f"{p.name}@GRAD"
+            grad.name = f"{p.name}@GRAD"
 
 
 def gradients_in(
@@ -311,10 +342,12 @@ def gradients_in(
     into.differentiable_again()
     roots = [(t, g) for t, g in zip(targets, given, strict=True) if t._node is not None]
     if not roots:
-        raise AutogradError(
+        warnings.warn(
             "no target depends on anything that needs a gradient: every parameter and input "
-            "behind it has stop_gradient=True"
+            "behind it has stop_gradient=True, so there are no gradients",
+            stacklevel=3,
         )
+        return [None] * len(inputs)
     wanted = [t for t in inputs if t._node is not None]
     found = iter(
         autograd.run_backward(
@@ -372,7 +405,7 @@ def recording(into: CaptureTrace) -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Eager code inside a block, whatever the mode outside is: what an Executor works in."""
+    """Eager code inside a block, whatever the mode outside is: an Executor works in it."""
     outer = state.trace
     if _mode.aside is not None:
         state.trace = _mode.aside

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike, PlaceLike, TensorLike
 from bireme.core.errors import TypeMismatch
 from bireme.core.tensor import Tensor, constant
 
@@ -18,14 +18,14 @@ class ScopeTensor:
     def __init__(self, scope: Scope, name: str):
         self._scope, self._name = scope, name
 
-    def set(self, array: Any, place: Any = None) -> None:
+    def set(self, array: TensorLike, place: PlaceLike | None = None) -> None:
         """Replace the contents. They go to the device of the next run, wherever `place` is."""
         self._scope.put(self._name, constant(np.array(array)))
 
     def _tensor(self) -> Tensor:
         return self._scope.tensor(self._name)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return self._tensor().__array__(dtype)
 
     def numpy(self) -> np.ndarray:
@@ -121,7 +121,7 @@ class Scope:
         self._kids.clear()
 
 
-class MissingState(TypeMismatch, RuntimeError, ValueError):
+class MissingState(TypeMismatch):
     """State that a program needs and no startup program has initialised."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,19 +35,24 @@ def save(program: Program, model_path: str, protocol: int = 4, **configs: Any) -
     if os.path.dirname(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
     chosen = as_program(program)
-    for mode, ending in (("param", _PARAMETERS), ("opt", _REST)):
-        state = {name: t.numpy() for name, t in chosen.state_dict(mode).items()}
-        serialization.save(state, path + ending, protocol)
+    contents = {
+        path + ending: {name: t.numpy() for name, t in chosen.state_dict(mode).items()}
+        for mode, ending in (("param", _PARAMETERS), ("opt", _REST))
+    }
+    serialization.save_together(contents, protocol)
 
 
 def load(
-    program: Program, model_path: str, executor: Executor | None = None, var_list: Any = None
+    program: Program,
+    model_path: str,
+    executor: Executor | None = None,
+    var_list: Iterable[Tensor] | None = None,
 ) -> None:
     """Put state that `save` wrote into the global scope: all of it, or that of `var_list`."""
     chosen = as_program(program)
     found = load_program_state(model_path, var_list)
     wanted = chosen.state_names() if var_list is None else [v.name for v in var_list]
-    missing = [n for n in wanted if n not in found and n in chosen.state_names("param")]
+    missing = [n for n in wanted if n not in found]
     if missing:
         raise InvalidArgument(
             f"[load] {model_path!r} has no contents for {missing[:5]}; it holds "
@@ -54,16 +61,18 @@ def load(
     chosen.set_state_dict({n: found[n] for n in wanted if n in found})
 
 
-def load_program_state(model_path: str, var_list: Any = None) -> dict[str, np.ndarray]:
+def load_program_state(
+    model_path: str, var_list: Iterable[Tensor] | None = None
+) -> dict[str, np.ndarray]:
     """State that `save` wrote, as arrays by name: all of it, or that of `var_list`."""
     path = os.fspath(model_path).removesuffix(_PARAMETERS).removesuffix(_REST)
-    if not os.path.exists(path + _PARAMETERS):
-        raise InvalidArgument(f"[load] there is no file {path + _PARAMETERS!r}")
+    parts = serialization.load_together((path + _PARAMETERS, path + _REST), return_numpy=True)
+    if parts[0] is None:
+        raise serialization.no_such_file(path + _PARAMETERS)
     found: dict[str, np.ndarray] = {}
-    for ending in (_PARAMETERS, _REST):
-        if os.path.exists(path + ending):
-            read = serialization.load(path + ending, return_numpy=True)
-            found.update({k: v for k, v in read.items() if isinstance(v, np.ndarray)})
+    for part in parts:
+        if part is not None:
+            found.update({k: v for k, v in part.items() if isinstance(v, np.ndarray)})
     if var_list is None:
         return found
     names = [v.name if isinstance(v, Tensor) else v for v in var_list]
@@ -72,4 +81,8 @@ def load_program_state(model_path: str, var_list: Any = None) -> dict[str, np.nd
 
 def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
     """Put arrays by name into the global scope, as far as the program knows them."""
-    as_program(program).set_state_dict(state_dict)
+    chosen = as_program(program)
+    unknown = sorted(set(state_dict) - set(chosen.state_names()))
+    chosen.set_state_dict(state_dict)
+    if unknown:
+        warnings.warn(f"the program has no state of these names: {unknown}", stacklevel=2)

@@ -1,40 +1,47 @@
-"""Making variables by hand, and the class that user code asks about."""
+"""Functions that make variables of programs, and the class for `isinstance` tests."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import aval
 from bireme.core.errors import InvalidArgument
-from bireme.core.states import new_state
+from bireme.core.recorder_hooks import new_state
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value, state
 from bireme.nn import naming
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.parameters import make_parameter
+
+if TYPE_CHECKING:
+    from bireme.nn.initializer.base import Initializer
+
 
 # What a program is written with are tensors; `isinstance(x, Variable)` holds for them.
 Variable = Tensor
 
 
 def create_parameter(
-    shape: Any,
-    dtype: Any,
+    shape: Sequence[int],
+    dtype: DTypeLike,
     name: str | None = None,
-    attr: Any = None,
+    attr: ParamAttrLike | None = None,
     is_bias: bool = False,
-    default_initializer: Any = None,
+    default_initializer: Initializer | None = None,
 ) -> Any:
     """A new parameter of the program that is being written."""
     return make_parameter(shape, dtype, attr, is_bias, default_initializer, name=name)
 
 
 def create_global_var(
-    shape: Any,
+    shape: Sequence[int],
     value: float,
-    dtype: Any,
+    dtype: DTypeLike,
     persistable: bool = False,
     force_cpu: bool = False,
     name: str | None = None,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from bireme.api.types import DTypeLike
+from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn.attributes import ParamAttr
 from bireme.nn.initializer import Initializer, XavierUniform
 from bireme.nn.parameters import make_parameter
 from bireme.ops.math_unary import sqrt
+from bireme.regularizer import WeightDecayRegularizer
 
 
 class WeightNormParamAttr(ParamAttr):
@@ -22,9 +23,9 @@ class WeightNormParamAttr(ParamAttr):
         self,
         dim: int | None = None,
         name: str | None = None,
-        initializer: Any = None,
+        initializer: Initializer | None = None,
         learning_rate: float = 1.0,
-        regularizer: Any = None,
+        regularizer: WeightDecayRegularizer | None = None,
         trainable: bool = True,
         do_model_average: bool = False,
         need_clip: bool = True,
@@ -34,34 +35,39 @@ class WeightNormParamAttr(ParamAttr):
         )
         self.dim = dim
 
-    def part(self, name: str, initializer: Any) -> ParamAttr:
+    def part(self, name: str, initializer: Initializer) -> ParamAttr:
         """The settings of one of the two parameters."""
         return ParamAttr(
-            name, initializer, self.learning_rate, self.regularizer, self.trainable,
-            self.do_model_average, self.need_clip,
-        )  # fmt: skip
+            name,
+            initializer,
+            self.learning_rate,
+            self.regularizer,
+            self.trainable,
+            self.do_model_average,
+            self.need_clip,
+        )
 
 
 class _Direction(Initializer):
-    """Remembers what it made, for the length to start with."""
+    """Keeps its result, from which the length starts."""
 
-    def __init__(self, inner: Any):
+    def __init__(self, inner: Initializer):
         self.inner = inner
         self.made: np.ndarray | None = None
 
-    def make(self, shape: Any, dtype: Any) -> np.ndarray:
+    def make(self, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
         made = self.inner.make(shape, dtype)
         self.made = made
         return made
 
 
 class _Length(Initializer):
-    """The lengths of what a `_Direction` has made."""
+    """The lengths of the result of a `_Direction`."""
 
     def __init__(self, direction: _Direction, axes: tuple[int, ...]):
         self.direction, self.axes = direction, axes
 
-    def make(self, shape: Any, dtype: Any) -> np.ndarray:
+    def make(self, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
         made = self.direction.made
         if made is None:
             raise InvalidArgument("[WeightNormParamAttr] the direction has no contents yet")
@@ -70,7 +76,11 @@ class _Length(Initializer):
 
 
 def normed_weight(
-    attr: WeightNormParamAttr, shape: list[int], dtype: Any, name: str, initializer: Any
+    attr: WeightNormParamAttr,
+    shape: list[int],
+    dtype: DTypeLike,
+    name: str,
+    initializer: Initializer | None,
 ) -> Tensor:
     """The weight that the two new parameters give."""
     dim = attr.dim

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door, kernels
+from bireme.core import kernels
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import OPS, op
+from bireme.host import jax_door
 
 _custom: set[str] = set()  # names that users gave
 
@@ -95,6 +96,7 @@ def custom_op(
         infer=typed,
         vjp=rule,
         differentiable=differentiable,
+        fallible=host,
     )
 
 
@@ -228,4 +230,5 @@ def _callback(
         return list(function(as_numpy(one), {**as_numpy(many), **fixed}))
 
     types = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in outs]
-    return jax.pure_callback(call, types, first, arrays, vmap_method="sequential")
+    host = jax_door.keeping_errors(call)
+    return jax.pure_callback(host, types, first, arrays, vmap_method="sequential")

@@ -6,12 +6,16 @@ import hashlib
 import os
 import shutil
 import tarfile
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
 
-from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.core.errors import BiremeError, FileFormatError, InvalidArgument
+from bireme.io import atomic
+from bireme.io.foreign import open_zip, reading
+from bireme.io.tar_file import TarFile
 
 # Paddle's folders: what it has downloaded is found.
 WEIGHTS_HOME = os.path.expanduser("~/.cache/paddle/hapi/weights")
@@ -73,20 +77,17 @@ def _local(url: str) -> str | None:
 
 
 def _fetch(url: str, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = f"{path}.{os.getpid()}.part"
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, open(part, "wb") as file:
+        with (
+            urllib.request.urlopen(url, timeout=_TIMEOUT) as answer,
+            atomic.replacing(path) as file,
+        ):
             shutil.copyfileobj(answer, file, 1 << 20)
-        os.replace(part, path)
     except (OSError, urllib.error.URLError) as e:
         raise DownloadError(
             f"[download] {url} cannot be fetched ({e}). Without a network put the file at {path}, "
             "or give a local path"
         ) from None
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
 
 
 def _has_md5(path: str, md5sum: str | None) -> bool:
@@ -105,30 +106,63 @@ def _is_zip(path: str) -> bool:
 
 
 def _unpacked(path: str) -> str:
-    """Unpack beside the archive; the single folder or file in it, or the folder made for it."""
+    """Unpack beside the archive; the single folder or file in it, or the folder made for it.
+
+    What an archive holds never takes the place of anything that is there already.
+    """
     folder = os.path.dirname(path)
-    if tarfile.is_tarfile(path):
-        with tarfile.open(path) as archive:
-            names = [m.name for m in archive.getmembers()]
-            target = _target(folder, path, names)
-            archive.extractall(target, filter="data")  # refuses paths that lead out
-    else:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            target = _target(folder, path, names)
-            archive.extractall(target)  # drops '..' and leading '/' by itself
-    tops = {n.split("/")[0] for n in names if n.split("/")[0] not in ("", ".")}
-    return os.path.join(folder, tops.pop()) if target == folder and len(tops) == 1 else target
+    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder or ".") as work:
+        found = os.path.join(work, _stem(path))
+        _extract(path, found)
+        tops = os.listdir(found)
+        if len(tops) == 1:
+            found = os.path.join(found, tops[0])
+        target = os.path.join(folder, os.path.basename(found))
+        if not os.path.lexists(target):
+            os.rename(found, target)
+        elif not _is_there(found, target):
+            raise DownloadError(
+                f"[download] {path!r} holds {os.path.basename(found)!r}, and something else has "
+                f"that name in {folder!r}; move it away, or put the archive into another folder"
+            )
+    return target
 
 
-def _target(folder: str, path: str, names: list[str]) -> str:
-    tops = {n.split("/")[0] for n in names if n.split("/")[0] not in ("", ".")}
-    if len(tops) == 1:
-        return folder
+def _is_there(found: str, target: str) -> bool:
+    """Whether this has been unpacked before: all of its files are there, with their sizes."""
+    if not os.path.isdir(found):
+        return os.path.isfile(target) and os.path.getsize(found) == os.path.getsize(target)
+    return os.path.isdir(target) and all(
+        _is_there(os.path.join(found, name), os.path.join(target, name))
+        for name in os.listdir(found)
+        if not os.path.islink(os.path.join(found, name))
+    )
+
+
+def _extract(path: str, into: str) -> None:
+    """All of an archive, below a folder of its own."""
+    try:
+        with reading("download", path):
+            if tarfile.is_tarfile(path):
+                with TarFile(path, "download"):
+                    pass  # no bomb, no endless header: Python's reader would work on both for long
+                with tarfile.open(path) as tar:
+                    tar.extractall(into, filter="data")  # refuses paths that lead out
+            else:
+                with open_zip(path, "download"), zipfile.ZipFile(path) as packed:
+                    packed.extractall(into)  # drops '..' and leading '/' by itself
+            os.makedirs(into, exist_ok=True)
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as e:
+        raise FileFormatError(
+            f"[download] {path!r} is damaged: its names do not fit together ({e})"
+        ) from None
+
+
+def _stem(path: str) -> str:
     stem = os.path.basename(path)
     for ending in (".zip", ".gz", ".tgz", ".bz2", ".xz", ".tar"):
         stem = stem.removesuffix(ending)
-    return os.path.join(folder, stem)
+    return stem
 
 
 _decompress = _unpacked  # Paddle's name, which programs import

@@ -12,7 +12,7 @@ def run_check() -> None:
     Bireme works on cpu.
     """
     from bireme import device
-    from bireme.core import config
+    from bireme.host import config
 
     before, mode = device.get_device(), config.compile_mode
     places = ["cpu", *device.get_available_device(), *device.get_available_custom_device()]

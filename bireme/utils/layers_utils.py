@@ -9,7 +9,7 @@ from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 
 
-def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
+def convert_to_list(value: object, n: int, name: str, dtype: type = int) -> list[Any]:
     """A number as a list of `n` of them; a list of `n` as it is."""
     if isinstance(value, dtype):
         return [value] * n
@@ -26,8 +26,8 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
 def check_shape(
     shape: Any,
     op_name: str,
-    expected_shape_type: Any = (list, tuple, Tensor),
-    expected_element_type: Any = (int, Tensor),
+    expected_shape_type: type | tuple[type, ...] = (list, tuple, Tensor),
+    expected_element_type: type | tuple[type, ...] = (int, Tensor),
     expected_tensor_dtype: Sequence[str] = ("int32", "int64"),
 ) -> None:
     """Raise unless `shape` is a list of sizes, or a tensor of them."""
@@ -48,12 +48,12 @@ def check_shape(
             )
 
 
-def is_sequence(seq: Any) -> bool:
+def is_sequence(seq: object) -> bool:
     """Whether `seq` has entries: a list, tuple or dict, no string."""
     return isinstance(seq, dict) or (isinstance(seq, Sequence) and not isinstance(seq, str))
 
 
-def to_sequence(nest: Any) -> Any:
+def to_sequence(nest: Any) -> Sequence[Any] | dict[Any, Any]:
     """`nest` itself if it has entries, a list of it if not."""
     return nest if is_sequence(nest) else [nest]
 
@@ -70,7 +70,7 @@ def _sorted_keys(nest: dict[Any, Any]) -> list[Any]:
         raise TypeMismatch("a dict in a nested structure needs keys that can be sorted") from None
 
 
-def flatten(nest: Any) -> list[Any]:
+def flatten(nest: object) -> list[Any]:
     """All leaves in one list; dicts in the order of their sorted keys.
 
     >>> flatten({"b": [1, 2], "a": (3,)})
@@ -81,7 +81,7 @@ def flatten(nest: Any) -> list[Any]:
     return [leaf for entry in _entries(nest) for leaf in flatten(entry)]
 
 
-def pack_sequence_as(structure: Any, flat_sequence: Any) -> Any:
+def pack_sequence_as(structure: object, flat_sequence: Sequence[Any] | dict[Any, Any]) -> Any:
     """The leaves of `flat_sequence` in the form of `structure`."""
     if not is_sequence(flat_sequence):
         raise TypeMismatch(
@@ -120,7 +120,10 @@ def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
 
 
 def assert_same_structure(
-    nest1: Any, nest2: Any, check_types: bool = True, skip_if: Callable[..., bool] | None = None
+    nest1: object,
+    nest2: object,
+    check_types: bool = True,
+    skip_if: Callable[..., bool] | None = None,
 ) -> None:
     """Raise unless both have the same form; where `skip_if(a, b)` holds, nobody looks inside."""
     if skip_if is not None and skip_if(nest1, nest2):

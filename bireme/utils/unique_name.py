@@ -13,7 +13,7 @@ NameChecker = Callable[[str], Any]
 
 
 def switch(
-    new_generator: UniqueNameGenerator | None = None, new_para_name_checker: Any = None
+    new_generator: UniqueNameGenerator | None = None, new_para_name_checker: object = None
 ) -> tuple[UniqueNameGenerator, Any]:
     """Use other counters from now on; returns what was in use, to be passed back later.
 

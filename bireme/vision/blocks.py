@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from bireme import nn
+from bireme.api.types import IntOrPair, Padding
 
 
 class ConvNormActivation(nn.Sequential):
@@ -19,9 +19,9 @@ class ConvNormActivation(nn.Sequential):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any = 3,
-        stride: Any = 1,
-        padding: Any = None,
+        kernel_size: IntOrPair = 3,
+        stride: IntOrPair = 1,
+        padding: Padding | None = None,
         groups: int = 1,
         norm_layer: Callable[..., nn.Layer] | None = nn.BatchNorm2D,
         activation_layer: Callable[..., nn.Layer] | None = nn.ReLU,
@@ -29,7 +29,7 @@ class ConvNormActivation(nn.Sequential):
         bias: bool | None = None,
     ) -> None:
         if padding is None:
-            padding = (kernel_size - 1) // 2 * dilation
+            padding = (kernel_size - 1) // 2 * dilation  # pyright: ignore[reportOperatorIssue]
         if bias is None:
             bias = norm_layer is None
         layers: list[nn.Layer] = [

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import os
-from typing import Any
 
 import numpy as np
 
 from bireme import nn
+from bireme.api.types import IntOrPair, Padding
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
+from bireme.io.foreign import read_whole
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Normal
 from bireme.ops.deform import deform_conv2d
 from bireme.ops.detection import box_coder, prior_box, yolo_box, yolo_loss
 from bireme.ops.nn_support import ints, one_of
 from bireme.ops.roi import psroi_pool, roi_align, roi_pool
 from bireme.vision.blocks import ConvNormActivation
-from bireme.vision.image import pillow
+from bireme.vision.image import read_image
 from bireme.vision.proposals import (
     distribute_fpn_proposals,
     generate_proposals,
@@ -37,14 +38,14 @@ class DeformConv2D(nn.Layer):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: IntOrPair,
+        stride: IntOrPair = 1,
+        padding: Padding = 0,
+        dilation: IntOrPair = 1,
         deformable_groups: int = 1,
         groups: int = 1,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
     ) -> None:
         super().__init__()
         if weight_attr is False:
@@ -67,15 +68,23 @@ class DeformConv2D(nn.Layer):
 
     def forward(self, x: Tensor, offset: Tensor, mask: Tensor | None = None) -> Tensor:
         return deform_conv2d(
-            x, offset, self.weight, self.bias, self._stride, self._padding, self._dilation,
-            self._deformable_groups, self._groups, mask,
-        )  # fmt: skip
+            x,
+            offset,
+            self.weight,
+            self.bias,
+            self._stride,
+            self._padding,
+            self._dilation,
+            self._deformable_groups,
+            self._groups,
+            mask,
+        )
 
 
 class _BoxPooling(nn.Layer):
     """Remembers the size of the output and the scale from boxes to features."""
 
-    def __init__(self, output_size: Any, spatial_scale: float = 1.0) -> None:
+    def __init__(self, output_size: IntOrPair, spatial_scale: float = 1.0) -> None:
         super().__init__()
         self._output_size = output_size
         self._spatial_scale = spatial_scale
@@ -104,7 +113,7 @@ class PSRoIPool(_BoxPooling):
     """`psroi_pool` as a layer."""
 
     @property
-    def output_size(self) -> Any:
+    def output_size(self) -> IntOrPair:
         return self._output_size
 
     @property
@@ -117,7 +126,7 @@ class PSRoIPool(_BoxPooling):
 
 def read_file(filename: str | os.PathLike[str], name: str | None = None) -> Tensor:
     """The bytes of a file as a uint8 vector."""
-    return constant(np.fromfile(filename, np.uint8))
+    return constant(np.frombuffer(read_whole(filename, "read_file"), np.uint8))
 
 
 def decode_jpeg(x: Tensor, mode: str = "unchanged", name: str | None = None) -> Tensor:
@@ -132,10 +141,10 @@ def decode_jpeg(x: Tensor, mode: str = "unchanged", name: str | None = None) -> 
             "[decode_jpeg] x must be a vector of uint8, as read_file gives it. Received: "
             f"{data.dtype} of shape {list(data.shape)}"
         )
-    with pillow().open(io.BytesIO(data.tobytes())) as image:
-        if mode != "unchanged":
-            image = image.convert("L" if mode == "gray" else "RGB")
-        pixels = np.asarray(image)
+    image = read_image(data.tobytes(), "decode_jpeg", "the bytes")
+    if mode != "unchanged":
+        image = image.convert("L" if mode == "gray" else "RGB")
+    pixels = np.asarray(image)
     pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return constant(np.ascontiguousarray(pixels))
 

@@ -7,7 +7,8 @@ import pytest
 
 import bireme
 from bireme import nn
-from bireme.core import config, executor, trace
+from bireme.core import executor, trace
+from bireme.host import config
 
 F = nn.functional
 

@@ -10,8 +10,9 @@ import pytest
 
 import bireme
 from bireme.amp import debugging
-from bireme.core import checks, config
+from bireme.core import checks
 from bireme.core.errors import BiremeError
+from bireme.host import config
 
 Mode = debugging.DebugMode
 

@@ -7,7 +7,7 @@ import pytest
 
 import bireme as paddle
 from bireme.backends import xla_backend
-from bireme.core import config, jax_door
+from bireme.host import config, jax_door
 
 EMITTERS = "xla_cpu_use_fusion_emitters"
 

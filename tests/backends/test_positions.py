@@ -6,7 +6,7 @@ import pytest
 
 import bireme
 import bireme.nn.functional as F
-from bireme.core import config
+from bireme.host import config
 
 
 @pytest.fixture(autouse=True)
@@ -17,11 +17,11 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", [IndexError, ValueError])
 def test_a_row_that_is_not_there(kind: type[Exception]) -> None:
     made = F.embedding(bireme.to_tensor([0, 9]), bireme.ones([3, 4]))
-    with pytest.raises(kind, match=r"\[embedding\] index 9.*test_positions.py:\d+.*int64\[2\]"):
+    with pytest.raises(kind, match=r"\[embedding\] 'x' holds 9.*test_positions.py:\d+.*int64\[2\]"):
         made.numpy()
 
 
 def test_a_class_that_is_not_there() -> None:
     loss = F.cross_entropy(bireme.ones([3, 4]), bireme.to_tensor([0, 1, 9]))
-    with pytest.raises(IndexError, match=r"\[cross_entropy\] index 9.*test_positions.py:\d+"):
+    with pytest.raises(IndexError, match=r"\[cross_entropy\] 'label' holds 9.*positions.py:\d+"):
         loss.item()

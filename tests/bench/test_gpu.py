@@ -50,6 +50,7 @@ class Machine:
     most_gib: float = 0.0
     disturbed: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    together: threading.Barrier | None = None  # where those that prepare at once meet
 
     def start(self, task: Task) -> Fake:
         if task.fault == "start":
@@ -78,7 +79,8 @@ class Fake:
             machine.most_preparing = max(machine.most_preparing, len(machine.preparing))
             if any(name.startswith("alone") for name in machine.preparing):
                 machine.beside |= machine.preparing
-        self.ended.wait(0.01)
+        if machine.together is not None and not self.task.alone:
+            machine.together.wait(60)
         try:
             return self._do("prepare", {"ready_s": 1.0})
         finally:
@@ -109,7 +111,7 @@ def names(divided: list[list[Task]]) -> list[list[str]]:
 
 
 def test_who_is_to_be_alone_prepares_first_and_alone() -> None:
-    machine = Machine()
+    machine = Machine(together=threading.Barrier(3))
     tasks = [Task(n, seconds=9) for n in "abc"] + [Task("alone", alone=True)]
     outcomes = machine.run(tasks)
     assert all(not o.problem for o in outcomes.values())
@@ -298,5 +300,5 @@ def test_the_table_says_what_was_met() -> None:
 
 def test_the_documentation_has_a_place_for_it() -> None:
     where = report.machine() | {"gpu": "a chip"}
-    assert f"on a chip with {where['cpu']}" in report.caption(where)
+    assert f", a chip with {where['cpu']}" in report.caption(where)
     assert "new text" in report.with_section(report.DOCS.read_text(), "gpu", "new text")

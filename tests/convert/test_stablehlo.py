@@ -8,7 +8,7 @@ import pytest
 import bireme as paddle
 from bireme import nn
 from bireme.convert import stablehlo
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.nn import functional as F
 from bireme.static import InputSpec
 from tests.jit.models import SmallCNN
@@ -52,5 +52,5 @@ def test_refused(tmp_path) -> None:
     with pytest.raises(InvalidArgument, match="random numbers"):
         stablehlo.export(lambda x: F.dropout(x, 0.5), tmp_path / "m", [InputSpec([3])])
     (tmp_path / "junk").write_bytes(b"junk" * 10)
-    with pytest.raises(InvalidArgument, match="not a StableHLO export"):
+    with pytest.raises(FileFormatError, match="not a StableHLO export"):
         stablehlo.load(tmp_path / "junk")

@@ -294,9 +294,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]]] 
     ),
     "list-index-range": (lambda: f(3, 4)[[0, 7]], IndexError, ("7", "dimension 0", "[-3, 2]")),
     "pad-pairs": (lambda: F.pad(f(2, 3, 4, 4), [1, 1, 1]), InvalidArgument, ("[pad]", "pairs")),
-    "backward-of-a-constant": (
-        lambda: f(3).sum().backward(), AutogradError, ("stop_gradient=False", "no_grad()"),
-    ),
     # autograd
     "backward-twice": (backward_twice, AutogradError, ("second time", "retain_graph=True")),
     "overwritten": (

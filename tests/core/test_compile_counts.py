@@ -7,7 +7,8 @@ import pytest
 
 import bireme as paddle
 from bireme import nn
-from bireme.core import config, executor, stats
+from bireme.core import executor, stats
+from bireme.host import config
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import bireme
-from bireme.core import keywords
-from bireme.ops import inplace, methods
+from bireme.api import public
 
 OPERATIONS = [
     "x+y", "x+1", "1+x", "x-y", "1-x", "x*y", "2*x", "x/y", "2/x", "x//2", "7//i", "i//2", "x%2",
@@ -75,7 +74,7 @@ def test_foreign_operands_get_their_turn() -> None:
 def test_operators_are_the_generated_functions() -> None:
     """No wrapper: one Python frame from `x + y` to the recorder."""
     for operator, name in ((bireme.Tensor.__add__, "add"), (bireme.Tensor.__eq__, "equal")):
-        assert operator.__code__.co_filename == "<bireme op>"
+        assert operator.__code__.co_filename.startswith("<bireme op>")
         assert operator.__globals__["_op"].name == name
 
 
@@ -94,15 +93,11 @@ def test_paddle_methods_are_there(paddle: Any) -> None:
     have = {n for n in wanted if n in vars(bireme) and n not in bireme._LAZY_NAMES}
     missing = sorted(n for n in have if not hasattr(bireme.Tensor, n))
     assert not missing
-    extra = sorted(n for n in methods.NOT_METHODS if hasattr(paddle.Tensor, n))
-    assert not set(extra) - {"create_parameter"}
-
-
-@pytest.mark.parametrize("name", [*inplace.FUNCTIONS, *inplace.METHODS])
-def test_in_place_forms_exist(name: str) -> None:
-    assert callable(getattr(bireme.Tensor, name + "_", None)) or name in ("erf", "expm1")
-    if name in inplace.FUNCTIONS:
-        assert callable(getattr(bireme, name + "_"))
+    refused = {r.name for r in public.every("paddle") if not r.is_method}
+    extra = sorted(
+        n for n in refused if hasattr(paddle.Tensor, n) and not hasattr(bireme.Tensor, n)
+    )
+    assert not extra
 
 
 def test_in_place_signature_is_the_functions() -> None:
@@ -142,16 +137,6 @@ def test_out_takes_the_result(paddle: Any) -> None:
 def test_the_shim_keeps_the_signature() -> None:
     assert list(inspect.signature(bireme.sum).parameters)[:2] == ["x", "axis"]
     assert bireme.cat is bireme.concat
-
-
-def test_every_second_name_belongs_to_a_parameter() -> None:
-    for pairs, names in keywords.ALIASES[""].items():
-        for name in names.split():
-            function = getattr(bireme, name, None) or getattr(bireme.Tensor, name, None)
-            if inspect.isfunction(function):
-                own = set(inspect.signature(function).parameters)
-                unknown = {p.split("=")[1] for p in pairs.split()} - own
-                assert not unknown, f"{name} has no parameter {unknown}"
 
 
 def test_stubs_are_current() -> None:

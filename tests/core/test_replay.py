@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.core import autograd, replay, trace
+from bireme.host import config
 from bireme.nn import functional as F
 
 
@@ -198,7 +199,9 @@ def test_random_tapes(data):
         backward(loss)
         return [None if p.grad is None else p.grad.numpy() for p in leaves]
 
-    expected = run(lambda loss: paddle.autograd.backward([loss]))
-    for _ in range(2):  # walked, then replayed
-        for got, want in zip(run(lambda loss: loss.backward()), expected, strict=True):
-            np.testing.assert_array_equal(got, want)
+    with pytest.MonkeyPatch.context() as patch:  # tiers round differently
+        patch.setattr(config, "compile_mode", "never")
+        expected = run(lambda loss: paddle.autograd.backward([loss]))
+        for _ in range(2):  # walked, then replayed
+            for got, want in zip(run(lambda loss: loss.backward()), expected, strict=True):
+                np.testing.assert_array_equal(got, want)

@@ -1,7 +1,7 @@
 """No public function takes an argument that it never looks at, unless a page says why.
 
-`docs/differences.md` has the list, under "Hints that change nothing here": lines of the form
-"- `name(argument, other)`, `Class.method(argument)`: reason", names as they are defined.
+`docs/differences.md` has the list, under "Hints that change nothing here": rows of the form
+"| `name(argument, other)`, `Class.method(argument)` | reason |", names as they are defined.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import bireme
 PAGE = pathlib.Path(bireme.__file__).parents[1] / "docs" / "differences.md"
 HEADING = "## Hints that change nothing here"
 # Parts that no program for Paddle imports from: the engine and the tools.
-INNER = ("backends", "cli", "compat_later", "convert", "core", "demo", "kernels", "passes")
+INNER = ("api", "backends", "capture", "cli", "compat_later", "convert", "core", "demo", "host")
+INNER += ("kernels", "passes")
 # Methods that do nothing and are there to be overridden.
 HOOKS = re.compile(r"Callback\.on_\w+|Layer\.(forward|backward)|Metric\.update")
 # Methods whose arguments each class chooses, though a base class has one of the name.

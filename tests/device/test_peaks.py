@@ -7,8 +7,9 @@ import pytest
 
 import bireme
 from bireme import device
-from bireme.core import checks, config
+from bireme.core import checks
 from bireme.device import memory
+from bireme.host import config
 
 FIGURES = {
     "bytes_in_use": 1000, "peak_bytes_in_use": 10**9, "pool_bytes": 4000, "peak_pool_bytes": 10**9,

@@ -14,7 +14,7 @@ from bireme.core.place import CPUPlace
 
 
 def test_events_know_when_work_is_done(monkeypatch):
-    from bireme.core import config
+    from bireme.host import config
 
     monkeypatch.setattr(config, "compile_mode", "always")
     x = bireme.to_tensor(np.ones((600, 600), "float32"))

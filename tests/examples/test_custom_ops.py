@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import bireme as paddle
-from bireme.core import config, jax_door, kernels
+from bireme.core import kernels
+from bireme.host import config, jax_door
 from bireme.kernels.native import compiler
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -23,15 +25,35 @@ def test_every_example_is_tested_and_listed():
     assert [p.name for p in EXAMPLES.glob("*.py") if f"]({p.name})" not in page] == []
     assert sorted(p.name for p in EXAMPLES.glob("*.py")) == [
         "burgers_pinn.py",
+        "chat.py",
         "custom_op_cpp.py",
         "custom_op_pallas.py",
         "custom_op_python.py",
+        "finetune_lora.py",
         "mnist_cnn.py",
         "navier_stokes_fft.py",
         "ocr_raw.py",
         "second_derivatives.py",
+        "semantic_search.py",
+        "serving_echo.py",
         "transformer_encoder.py",
     ]
+
+
+def test_a_python_class_is_served():
+    from bireme.serving import Server, Settings
+
+    with Server(
+        {"echo": f"{EXAMPLES / 'serving_echo.py'}:Echo"}, Settings(port=0, grpc_port=None)
+    ) as server:
+        body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.0]}]}
+        request = urllib.request.Request(
+            f"{server.url}/v2/models/echo/infer",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["outputs"][0]["data"] == [1.0, 2.0]
 
 
 def test_second_derivatives():
@@ -70,9 +92,13 @@ def code_blocks(path):
     [
         "docs/quickstart.md",
         "docs/inference.md",
+        "docs/resume.md",
         "docs/vision.md",
         "docs/custom-ops.md",
+        "docs/backends.md",
         "docs/generation.md",
+        "docs/serving.md",
+        "docs/converting.md",
         "README.md",
     ],
 )
@@ -91,7 +117,7 @@ def test_pages_run(page, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md", "examples/backend_plugin/README.md"]
 PAGES += [f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")]
 
 

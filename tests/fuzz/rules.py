@@ -1,30 +1,32 @@
-"""What reading a damaged file may do: succeed, or raise one of our errors; soon and in peace."""
+"""What reading a damaged file may do: succeed, or raise the one class of error for bad files; with
+work and memory in proportion to the file, and nothing else done."""
 
 from __future__ import annotations
 
+import random
 import resource
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bireme.core.errors import BiremeError
-from tests.convert.paddle.mutants import mutants
 from tests.fuzz.formats import Format
+from tests.fuzz.structure import one
 
-SECONDS = 10.0  # for one small file, on a machine that does other things too
+CPU_SECONDS = 10.0  # for one small file, whatever else the machine does
 MEMORY = 4 << 30  # address space, beyond what the process has
+GROWTH = 256 << 20, 64  # by how much the most memory ever used may grow: this, and so many files
 
-# What no reader of a model does: start programs, open connections, delete or rename.
+# What no reader does: start programs, open connections, delete or rename.
 _FORBIDDEN = (
     "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen",
-    "socket.connect", "socket.bind", "os.remove", "os.rename", "os.rmdir", "os.chmod",
-    "shutil.rmtree", "pickle.find_class", "webbrowser.open", "ctypes.dlopen",
+    "socket.connect", "socket.bind", "pickle.find_class", "webbrowser.open", "ctypes.dlopen",
 )  # fmt: skip
+_WRITING = ("os.remove", "os.rename", "os.rmdir", "os.chmod", "shutil.rmtree")
 
 
 class ForbiddenEffect(BaseException):
@@ -36,7 +38,7 @@ class TooSlow(BaseException):
 
 
 _watching = False
-_reading = False
+_forbidden: tuple[str, ...] = ()
 
 
 def watch_for_effects() -> None:
@@ -47,7 +49,7 @@ def watch_for_effects() -> None:
     _watching = True
 
     def hook(event: str, arguments: Any) -> None:
-        if _reading and event in _FORBIDDEN:
+        if event in _forbidden:
             raise ForbiddenEffect(f"{event}{arguments!r:.200}")
 
     sys.addaudithook(hook)
@@ -67,7 +69,11 @@ def limited_memory() -> Iterator[None]:
 
 
 def _late(number: int, frame: Any) -> None:
-    raise TooSlow(f"more than {SECONDS} s")
+    raise TooSlow(f"more than {CPU_SECONDS} s of processor time")
+
+
+def most_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 @dataclass
@@ -80,23 +86,34 @@ class Verdicts:
     slowest: float = 0.0
     broken: list[tuple[bytes, str]] = field(default_factory=list)
 
-    def try_mutants(self, count: int, seed: int) -> Verdicts:
-        """Read `count` damaged copies of the good file (and the good one itself)."""
+    def try_mutants(
+        self,
+        count: int,
+        seed: int,
+        start: int = 0,
+        note: Callable[[int, bytes], None] | None = None,
+    ) -> Verdicts:
+        """Read `count` damaged copies of the good file (and the good one itself), from number
+        `start` on; `note` is told each one before it is read."""
         self.format.read(self.format.source)
-        for data in mutants(self.format.source, count, seed, document=self.format.document):
+        for number in range(start, count):
+            rng = random.Random(seed * 1_000_003 + number)
+            data = one(self.format.source, self.format.mutate, rng)
+            if note is not None:
+                note(number, data)
             self.try_file(data)
         return self
 
     def try_file(self, data: bytes) -> None:
-        global _reading
-        before = signal.signal(signal.SIGALRM, _late)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        start = time.perf_counter()
-        _reading = True
+        global _forbidden
+        before = signal.signal(signal.SIGPROF, _late)
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        start, memory = time.process_time(), most_memory()
+        _forbidden = _FORBIDDEN if self.format.writes else _FORBIDDEN + _WRITING
         try:
             self.format.read(data)
             self.taken += 1
-        except BiremeError as e:
+        except self.format.errors as e:
             self.refused += 1
             if not str(e).strip():
                 self.broken.append((data, f"an error without a word: {type(e).__name__}"))
@@ -104,10 +121,15 @@ class Verdicts:
             raise
         except BaseException as e:
             where = traceback.extract_tb(e.__traceback__)[-1]
-            why = f"{type(e).__name__}: {str(e)[:200]} at {where.filename}:{where.lineno}"
+            own = [f for f in traceback.extract_tb(e.__traceback__) if "bireme/" in f.filename]
+            ours = f", from {own[-1].filename}:{own[-1].lineno}" if own else ""
+            why = f"{type(e).__name__}: {str(e)[:200]} at {where.filename}:{where.lineno}{ours}"
             self.broken.append((data, why))
         finally:
-            _reading = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            self.slowest = max(self.slowest, time.perf_counter() - start)
+            _forbidden = ()
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+            self.slowest = max(self.slowest, time.process_time() - start)
+        grown = most_memory() - memory
+        if grown > GROWTH[0] + GROWTH[1] * len(data):
+            self.broken.append((data, f"it took {grown >> 20} MiB for a file of {len(data)} bytes"))

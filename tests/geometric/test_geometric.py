@@ -7,8 +7,8 @@ import pytest
 
 import bireme as paddle
 from bireme import geometric as G
-from bireme.core import config
 from bireme.core.errors import BiremeError
+from bireme.host import config
 from bireme.profiler import count_compiles
 
 ROW = np.array([3, 7, 0, 9, 1, 4, 2, 9, 3, 9, 1, 9, 7])

@@ -17,6 +17,7 @@ import pytest
 import bireme
 from bireme import inference, nn
 from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.host import config as settings
 from bireme.inference import auto, sized
 from bireme.inference.engines import BUILT_IN, EngineUnavailable, XlaEngine
 from bireme.inference.predictor import UnknownHandle
@@ -225,7 +226,7 @@ def test_sizes_that_no_one_engine_takes(net: Path, monkeypatch: pytest.MonkeyPat
         x = image(1, 3, side, side)
         (out,) = run_predictor(predictor, {"image": x})
         np.testing.assert_allclose(out, expected(net, x), rtol=1e-4, atol=1e-5)
-    assert [t[0].shape[-1] for t in made._sized] == [7, 8, 9, 10, 11]
+    assert [t[0].shape[-1] for t, _ in made._sized.items()] == [7, 8, 9, 10, 11]
 
 
 @pytest.mark.parametrize("engine", ["xla", "onnxruntime", "openvino"])
@@ -289,6 +290,19 @@ def test_auto_remembers(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     third = inference.create_predictor(config)
     run_predictor(third, x)
     assert third.engine_name() == "xla"  # the shortest name
+
+
+def test_auto_remembers_nothing_in_the_current_folder(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "cache_dir", "")
+    monkeypatch.setattr(auto, "_race", _by_length)
+    (tmp_path / "engines.json").write_text("not ours")
+    config = inference.Config(str(net))
+    config.set_engine("auto")
+    run_predictor(inference.create_predictor(config), {"image": image(1, 3, 8, 8)})
+    assert (tmp_path / "engines.json").read_text() == "not ours"
 
 
 @pytest.mark.parametrize(
@@ -507,3 +521,31 @@ def test_paddle_files(paddle: Any, tmp_path: Path) -> None:
     agree(run_predictor(inference.create_predictor(memory), x), theirs)
     prefix = inference.Config(str(tmp_path / "pir"))
     agree(run_predictor(inference.create_predictor(prefix), x), theirs)
+
+
+READS = {
+    "gather": lambda w, at: bireme.gather(w, at),
+    "index": lambda w, at: w[at],
+    "take_along_axis": lambda w, at: bireme.take_along_axis(w, at.unsqueeze(1), 0),
+    "scatter": lambda w, at: bireme.scatter(w, at, bireme.ones([2, 4])),
+    "index_add": lambda w, at: bireme.index_add(w, at, 0, bireme.ones([2, 4])),
+    "message": lambda w, at: bireme.geometric.send_u_recv(w, at, at),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_rows_of_a_weight_within_the_program(tmp_path: Path, name: str) -> None:
+    class Rows(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = self.create_parameter([5, 4])
+
+        def forward(self, at: Any) -> Any:
+            return READS[name](self.w, at)
+
+    layer = Rows()
+    at = np.array([1, 3])
+    wanted = layer(bireme.to_tensor(at)).numpy()
+    bireme.jit.save(layer, str(tmp_path / "m"), [bireme.static.InputSpec([2], "int64")])
+    predictor = inference.create_predictor(inference.Config(str(tmp_path / "m")))
+    np.testing.assert_allclose(np.asarray(predictor.run([at])[0]), wanted, rtol=1e-6)

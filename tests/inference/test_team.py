@@ -21,7 +21,9 @@ import os, sys, threading, time
 import numpy as np
 import bireme as paddle
 from bireme import inference, nn
+from bireme.kernels import native
 
+native.load()  # a predictor does not wait for it
 threads, callers = int(sys.argv[2]), int(sys.argv[3])
 paddle.seed(0)
 net = nn.Sequential(
@@ -57,8 +59,11 @@ assert not failed, failed
 
 def members():
     for t in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{t}/stat") as f:
-            name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+        try:
+            with open(f"/proc/self/task/{t}/stat") as f:
+                name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+        except OSError:  # it has ended meanwhile
+            continue
         if name == "bireme_team":
             yield rest.split()[0]
 

@@ -10,8 +10,10 @@ import pytest
 
 import bireme as paddle
 from bireme import jit, nn
-from bireme.core import config, executor, stats
+from bireme.core import executor, stats
 from bireme.core.errors import CaptureError
+from bireme.core.tensor import alias
+from bireme.host import config
 from bireme.static import InputSpec
 from bireme.static.nn import case, cond, switch_case, while_loop
 from bireme.static.nn.control_flow import Assert
@@ -134,16 +136,26 @@ def test_detached_alias_keeps_its_own_gradient() -> None:
     np.testing.assert_allclose(w.grad.numpy(), [2.0, 3.0])
 
 
-def test_temporary_wrapper_is_no_constant() -> None:
+def test_temporary_alias_is_no_constant() -> None:
     holder = [vector(1.0, 2.0)]
 
     @whole
     def function(x):
-        return x + paddle.Tensor(holder[0]._value, None)  # what some library function may do
+        return x + alias(alias(holder[0]))  # what some library function may do
 
     function(vector(0.0, 0.0))
     holder[0].set_value(np.array([5.0, 5.0], "float32"))
     np.testing.assert_allclose(function(vector(0.0, 0.0)).numpy(), [5.0, 5.0])
+
+
+def test_temporary_handle_that_is_no_alias_is_refused() -> None:
+    holder = [vector(1.0, 2.0)]
+
+    def function(x):
+        return x + paddle.Tensor(holder[0]._value, None)
+
+    with pytest.raises(CaptureError, match="nothing holds any more"):
+        whole(function)(vector(0.0, 0.0))
 
 
 def test_tensor_that_nothing_holds() -> None:

@@ -540,8 +540,8 @@ def test_steps_skip_the_trace() -> None:
         for _ in range(4):
             static(x)
     (entry,) = static._entries.values()
-    assert entry.ready is not None
-    assert entry.ready.program.hits >= 2
+    assert entry.fast_path is not None
+    assert entry.fast_path.program.hits >= 2
 
 
 def test_unknown_compilers_are_refused() -> None:
@@ -575,11 +575,11 @@ def test_ready_steps_hold_no_contents() -> None:
     weight = model[0].weight
     held = weight._value
     (entry,) = static._entries.values()
-    assert entry.ready is not None
-    assert not any(value is held for value in vars(entry.ready).values())
+    assert entry.fast_path is not None
+    assert not any(value is held for value in vars(entry.fast_path).values())
     assert not any(
         item is held
-        for value in vars(entry.ready).values()
+        for value in vars(entry.fast_path).values()
         if isinstance(value, list | tuple)
         for item in value
     )

@@ -10,8 +10,9 @@ import pytest
 
 import bireme as paddle
 from bireme import jit
-from bireme.core import config, tree
+from bireme.capture import tree
 from bireme.core.errors import CaptureError
+from bireme.host import config
 from tests.jit import hard_programs, programs
 from tests.jit.hard_programs import REFUSED
 

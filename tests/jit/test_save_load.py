@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import jit, nn
+from bireme.capture.graph_io import GraphFileError
 from bireme.core.errors import BiremeError, InvalidArgument
-from bireme.core.graph_io import GraphFileError
 from bireme.nn import functional as F
 from bireme.static import InputSpec
 from tests.jit.models import SmallCNN, SmallTransformer
@@ -172,6 +172,16 @@ def test_function_and_gradient_inside(tmp_path) -> None:
     loaded = jit.load(str(tmp_path / "slope"))
     x = tensor(5)
     np.testing.assert_allclose(loaded(x).numpy(), slope(x).numpy(), rtol=1e-5)
+
+
+def test_saved_beside_an_old_paddle_model(tmp_path: Path) -> None:
+    """What was saved last under this name is loaded, not a `.pdmodel` that was there before."""
+    (tmp_path / "m.pdmodel").write_bytes(b"an old program")
+    (tmp_path / "m.pdiparams").write_bytes(b"its weights")
+    jit.save(nn.Linear(2, 1), str(tmp_path / "m"), [InputSpec([1, 2])])
+    assert jit.load(str(tmp_path / "m"))(paddle.ones([1, 2])).shape == [1, 1]
+    with pytest.raises(BiremeError):
+        jit.load(str(tmp_path / "m.pdmodel"))
 
 
 def test_needs_input_spec(tmp_path) -> None:

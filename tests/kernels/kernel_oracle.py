@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import bireme as paddle
-from bireme.core import config, executor, kernels
+from bireme.core import executor, kernels
+from bireme.host import config
 from bireme.kernels import native
 
 MARKS = [

@@ -15,7 +15,10 @@ from tests.kernels.kernel_oracle import compiled, many
 
 __all__ = ["compiled"]  # a fixture
 pytestmark = [
-    pytest.mark.skipif(not native.has_bfloat16(), reason="needs AVX512-BF16 and a compiler"),
+    pytest.mark.skipif(
+        native.load() is None or not native.has_bfloat16(),
+        reason="needs AVX512-BF16 and a compiler",
+    ),
     pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning"),
 ]
 NAME = "native_bfloat16"

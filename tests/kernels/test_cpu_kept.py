@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 import bireme.nn.functional as F
-from bireme.core import config, executor, kernels
+from bireme.core import executor, kernels
+from bireme.host import config
 from tests.kernels.kernel_oracle import assert_kernel_equals_plain, compiled, gradients, many
 
 __all__ = ["compiled"]  # a fixture
@@ -65,7 +66,6 @@ def test_second_derivatives_of_layer_norm():
     st.sampled_from(["upscale_in_train", "downscale_in_infer"]), st.integers(0, 100),
 )  # fmt: skip
 @example([40, 50], 0.1, "upscale_in_train", 3)
-@example([40, 50], 1.0, "downscale_in_infer", 3)
 @example([40, 50], 1.0, "upscale_in_train", 3)
 def test_dropout(shape, p, mode, seed):
     def run(x):
@@ -73,7 +73,7 @@ def test_dropout(shape, p, mode, seed):
         return F.dropout(x, p, mode=mode)
 
     x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    if p > 0:  # else there is nothing to drop, and no kernel
+    if p > 0 and (p < 1 or mode == "upscale_in_train"):  # else nothing is drawn, and no kernel used
         assert_kernel_equals_plain("kept_dropout", run, [x])
 
 

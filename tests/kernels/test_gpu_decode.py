@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import passes
+from bireme.capture.capture import capture
 from bireme.core import kernels
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import bfloat16, int64
 from bireme.kernels import gpu_decode, nvidia, pallas_decode
 from bireme.kernels.pallas_decode import Rows, multiply, tile_for

@@ -1,8 +1,5 @@
 """Which stacks of layers the CUDA kernel takes, and the calls that it is given."""
 
-import ctypes
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +7,6 @@ import pytest
 
 from bireme.core.aval import aval
 from bireme.core.dtype import bfloat16, float16, float32, int32, int64
-from bireme.core.rewrite import call_with
 from bireme.kernels import cuda, gpu_decoder, nvidia
 from bireme.kernels.cuda import toolchain
 from bireme.nn.generation.stack import EACH, decoder_stack
@@ -35,7 +31,7 @@ def types_of(
 def call_of(types, layers=2):
     layout = (-1,) * 4 + (len(types) - 4,)
     attrs = {"layers": layers, "head": len(types) > 4 + layers * EACH, "epsilon": 1e-5}
-    return call_with(decoder_stack.op, tuple(types), layout, attrs, (None,) * len(types))
+    return decoder_stack.op.call_with(tuple(types), layout, attrs, (None,) * len(types))
 
 
 @pytest.fixture(autouse=True)
@@ -82,23 +78,21 @@ def test_layers_of_different_shapes_are_left_to_others():
 
 def test_without_the_compiler_there_is_no_kernel(monkeypatch):
     monkeypatch.setattr(cuda.native, "compiler", lambda: None)
-    cuda.available.cache_clear()
+    cuda._available.cache_clear()
     try:
         assert not cuda.available()
     finally:
-        cuda.available.cache_clear()
+        cuda._available.cache_clear()
 
 
 @pytest.mark.skipif(toolchain.nvcc() is None, reason="needs nvcc, the compiler of the CUDA toolkit")
 def test_the_library_is_built_whole(tmp_path):
     compilers = cuda.native.compiler(), toolchain.nvcc()
-    path = cuda._library_path(compilers, "90")
-    assert path != cuda._library_path(compilers, "100")
-    made = tmp_path / path.name
-    cuda._build(made, compilers, "90")
-    library = ctypes.CDLL(str(made))
+    path = cuda._library_path(str(tmp_path), compilers, "90")
+    assert path != cuda._library_path(str(tmp_path), compilers, "100")
+    library = cuda._opened(path, compilers, "90")
     assert all(getattr(library, name) for name in cuda.HANDLERS)
-    assert os.listdir(tmp_path) == [made.name]
+    assert {p.suffix for p in tmp_path.iterdir()} == {".so", ".lock"}
 
 
 def test_calls_have_at_most_so_many_layers_and_write_caches_in_place(monkeypatch):

@@ -17,8 +17,8 @@ install()
 
 def step_of(loss, wanted):
     """The recorded step that leads to `loss` and the gradients of `wanted`, per platform."""
-    from bireme.core import jax_door
     from bireme.core.graph import Graph
+    from bireme.host import jax_door
 
     jnp = jax_door.jnp()
     recorded = trace.state.trace
@@ -171,12 +171,54 @@ def test_attention_is_left_to_cudnn_only_where_it_fits():
     assert not gpu_attention.available()
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.booleans(), st.integers(1, 9), st.integers(1, 9))
+@example(True, 7, 7)
+@example(False, 7, 4)
+@example(False, 1, 5)
+def test_attention_pads_odd_lengths(causal, rows, length):
+    """As it is called for cuDNN, which refuses odd lengths in training, against plain products."""
+    import jax
+
+    length = rows if causal else length
+    rng = np.random.default_rng(rows * 10 + length)
+    q, k, v = (rng.standard_normal((2, n, 3, 8)).astype("float32") for n in (rows, length, length))
+    inputs = (*map(paddle.to_tensor, (q, k, v)), None, 0.3, None, None, None, None)
+    call = _attention.op.resolve(inputs, {"causal": causal}, None)
+    asked = []
+    real = jax.nn.dot_product_attention
+
+    def seen(query, key, value, **kwargs):
+        asked.append((query.shape[1], key.shape[1]))
+        return real(query, key, value, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jax.nn, "dot_product_attention", seen)
+        attend = gpu_attention._function(call, np.float32(0.3), "xla")
+        out, pull = jax.vjp(attend, q, k, v)
+    assert all(n % 2 == 0 for n in asked[0])
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * 0.3
+    if causal:
+        scores = np.where(np.tril(np.ones((rows, rows), bool)), scores, -np.inf)
+    plain = lambda q, k, v: jax.nn.dot_product_attention(  # noqa: E731
+        q, k, v, scale=0.3, is_causal=causal, implementation="xla"
+    )
+    wanted, wanted_pull = jax.vjp(plain, q, k, v)
+    grad = rng.standard_normal(out.shape).astype("float32")
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(out, np.einsum("bhqk,bkhd->bqhd", weights, v), atol=2e-5)
+    np.testing.assert_allclose(out, wanted, atol=2e-5)
+    for found, expected in zip(pull(grad), wanted_pull(grad), strict=True):
+        np.testing.assert_allclose(found, expected, atol=3e-5)
+
+
 def both_lowerings(call, arrays, name: str, grad_of=None):
     """(with the GPU's kernel, plain) results of a Call and of its gradient."""
-    from bireme.core import jax_door
+    from bireme.host import jax_door
 
     jnp = jax_door.jnp()
-    grad_call = call.op.grad_op.call_for(call, grad_of or tuple(range(len(arrays))), (True,))
+    grad_call = call.gradient(grad_of or tuple(range(len(arrays))), (True,))
     saved = [i for i in call.saved_at if i >= 0]
 
     def run(platform: str) -> list[np.ndarray]:
@@ -269,3 +311,35 @@ def test_norms_of_an_empty_batch_are_plain(name):
     x.stop_gradient = False
     call = getattr(paddle.nn.functional, name)(x, [8])._node.call
     assert kernels.choose(call, "gpu") is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "layout"),
+    [
+        ((2, 3, 8, 12), (4, 4), "NCHW"),
+        ((2, 3, 9, 7), (4, 2), "NCHW"),  # a rest that no window reaches
+        ((2, 9, 7, 3), (4, 2), "NHWC"),
+    ],
+)
+@pytest.mark.parametrize("frozen", [(), ("x",), ("weight",)])
+def test_windows_that_do_not_overlap_are_a_product(shape, window, layout, frozen):
+    rng = np.random.default_rng(0)
+    channels = shape[1] if layout == "NCHW" else shape[3]
+    arrays = {
+        "x": rng.standard_normal(shape), "weight": rng.standard_normal((5, channels, *window)),
+        "bias": rng.standard_normal(5),
+    }  # fmt: skip
+    tensors = {k: paddle.to_tensor(a.astype("float32")) for k, a in arrays.items()}
+    trace.flush()
+    for name, t in tensors.items():
+        t.stop_gradient = name in frozen
+    before = kernels.uses["patch_product"]
+    y = paddle.nn.functional.conv2d(
+        tensors["x"], tensors["weight"], tensors["bias"], stride=window, data_format=layout
+    )
+    loss = (y * y * 0.5).sum()
+    loss.backward()
+    run = step_of(loss, [t for t in tensors.values() if not t.stop_gradient])
+    for ours, plain in zip(run("gpu"), run("none"), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=2e-5, atol=2e-5)
+    assert kernels.uses["patch_product"] == before + 2

@@ -14,6 +14,7 @@ import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import kernels
 from bireme.kernels import native
+from bireme.kernels.native import building
 from tests.kernels.kernel_oracle import MARKS, assert_kernel_equals_plain, compiled, many
 
 __all__ = ["compiled"]  # a fixture
@@ -112,45 +113,29 @@ def test_without_a_compiler_the_plain_lowering_is_used(monkeypatch):
     assert y.numpy().sum() == 45
 
 
-def test_a_library_that_cannot_be_built_is_tried_once(monkeypatch, tmp_path):
+def test_a_library_that_cannot_be_built_is_tried_once(monkeypatch):
     tried = []
 
-    def build(path):
+    def opened(path):
         tried.append(path)
         raise OSError("no room")
 
     monkeypatch.setattr(native, "_library", None)
     monkeypatch.setattr(native, "_failed", False)
-    monkeypatch.setattr(native, "library_path", lambda: tmp_path / "kernels.so")
-    monkeypatch.setattr(native, "build", build)
+    monkeypatch.setattr(native, "_opened", opened)
     with pytest.raises(RuntimeWarning, match=r"plain ones are used: no room"):
         native.load()
     assert native.load() is None
     assert len(tried) == 1
 
 
-def test_a_build_removes_what_nobody_used_for_a_month(tmp_path, monkeypatch):
-    folder = tmp_path / "native"
-    folder.mkdir()
-    (folder / "tmpbroken").mkdir()
-    (folder / "tmpbroken" / "conv.o").touch()
-    names = ["bireme_kernels_old.so", "bireme_kernels_young.so", "somebody's.so"]
-    for name in names:
-        (folder / name).touch()
+def test_a_library_that_is_used_stays_young(tmp_path):
+    library = tmp_path / "kernels.so"
+    library.touch()
     long_ago = time.time() - 31 * 24 * 3600
-    for name in ("tmpbroken", "bireme_kernels_old.so", "somebody's.so"):
-        os.utime(folder / name, (long_ago, long_ago))
-    monkeypatch.setattr(native, "_here", tmp_path)  # one small source instead of all
-    (tmp_path / "small.cc").write_text('extern "C" int one() { return 1; }')
-    made = folder / "bireme_kernels_new.so"
-    native.build(made)
-    assert sorted(p.name for p in folder.iterdir()) == sorted([made.name, *names[1:]])
-
-    monkeypatch.setattr(native, "library_path", lambda: made)
-    monkeypatch.setattr(native, "_register", lambda library: library)
-    monkeypatch.setattr(native, "_library", None)
-    os.utime(made, (long_ago, long_ago))
-    assert native.load().one() == 1
-    assert made.stat().st_mtime > long_ago + 24 * 3600  # using it counts
-    made.unlink()  # by another process, between looking and loading
-    assert native._opened(made).one() == 1
+    os.utime(library, (long_ago, long_ago))
+    building.keep_young(library)
+    assert library.stat().st_mtime > long_ago + 24 * 3600
+    library.unlink()
+    building.keep_young(library)  # removed by another process meanwhile
+    assert not library.exists()

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bireme.backends import get_backend
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core import kernels
 from bireme.core.aval import aval
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph
 from bireme.core.op import OPS, Call
-from bireme.core.rewrite import GraphBuilder
 from bireme.kernels import cpu_packed, native
 from tests.kernels.kernel_oracle import MARKS, many
 
@@ -52,7 +52,7 @@ def check(op: str, shapes: list[Any], attrs: dict[str, Any], seed: int) -> None:
     np.testing.assert_allclose(unpacked, plain, rtol=1e-5, atol=1e-5)
     name = "packed_linear" if op == "fused_linear" else "packed_conv"
     before = kernels.uses[name]
-    program = get_backend("xla").compile_fixed(graph, dict(graph.constants))
+    program = get_backend("xla").compile(graph, fixed=dict(graph.constants))
     assert kernels.uses[name] == before + 1, "the kernel was not used"
     (found,) = program.call(program.put(x))
     scale = max(1.0, float(np.abs(plain).max()))
@@ -155,7 +155,7 @@ def test_squeeze_and_excitation(
     args = (builder.input(types[0]), *[builder.constant(a) for a in arrays[1:]])
     builder.graph.outputs = [builder.add(call, args)[0]]
     before = kernels.uses["squeeze_excite"]
-    program = get_backend("xla").compile_fixed(builder.graph, dict(builder.graph.constants))
+    program = get_backend("xla").compile(builder.graph, fixed=dict(builder.graph.constants))
     assert kernels.uses["squeeze_excite"] == before + 1, "the kernel was not used"
     (found,) = program.call(program.put(arrays[0]))
     plain = call.run(np, arrays)
@@ -183,7 +183,7 @@ def test_means_of_channels(n: int, channels: int, space: Any, how: str, last: bo
     builder = GraphBuilder(Graph([]))
     builder.graph.outputs = [builder.add(call, (builder.input(call.types[0]),))[0]]  # type: ignore
     before = kernels.uses["channel_means"]
-    program = get_backend("xla").compile_fixed(builder.graph, {})
+    program = get_backend("xla").compile(builder.graph, fixed={})
     assert kernels.uses["channel_means"] == before + 1, "the kernel was not used"
     (found,) = program.call(program.put(x))
     plain = call.run(np, [x.astype(np.float64)])
@@ -223,7 +223,7 @@ def test_nan_and_infinity_pass_through() -> None:
         call = Call(definition, types, (-1,) * 4, attrs, (None,) * 4)
         builder.graph.outputs = [builder.add(call, args)[0]]
         graph = cpu_packed.pack(builder.graph)
-        program = get_backend("xla").compile_fixed(graph, dict(graph.constants))
+        program = get_backend("xla").compile(graph, fixed=dict(graph.constants))
         (found,) = program.call(program.put(values.reshape(4, 1)))
         with np.errstate(all="ignore"):
             plain = call.run(np, [values.reshape(4, 1), identity[:1, :1], np.zeros(1), None])

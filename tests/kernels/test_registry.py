@@ -47,6 +47,11 @@ TESTED = {
 # Kernels without such a test, and why.
 WITHOUT = {
     "cudnn_attention": "cuDNN's own code, which runs on a GPU only",
+    "shared_product": "runs in the cold tier only: test_direct.py compares it with NumPy's product",
+    "native_cache_attend": "integers say which columns count: cases of test_cpu_decode.py",
+    "native_rms_norm": "programs for inference only: cases of test_cpu_decode.py",
+    "quantised_linear": "packed blocks: every format and odd sizes in test_quantised.py",
+    "patch_product": "a reshape and a product: bench.gpu.check compares a ViT's losses on a GPU",
     "decoder": "CUDA, which runs on a GPU only: `python -m bench.gpu.decoder` compares it there",
 }
 NAMES = """

@@ -154,6 +154,29 @@ def test_always_called_hook_runs_on_errors() -> None:
     assert seen == [1]
 
 
+def test_eval_reaches_every_layer_past_an_overridden_train(paddle: Any) -> None:
+    for lib in (paddle, bireme):
+        Dropout = lib.nn.Dropout
+
+        class Frozen(lib.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.dropout = Dropout(0.5)  # noqa: B023 (used before the loop goes on)
+
+            def train(self, mode: bool = True) -> Any:
+                super().train(True)  # as one that keeps some part in one mode
+                return self
+
+        inner = Frozen()
+        outer = lib.nn.Sequential(inner)
+        for net in (inner, outer):
+            net.train()
+            assert net.eval() is net
+            assert not any(layer.training for layer in net.sublayers(include_self=True)), lib
+        outer.train(False)
+        assert not any(layer.training for layer in outer.sublayers(include_self=True)), lib
+
+
 def test_modes_apply_and_gradients() -> None:
     net = _network(bireme)
     net.eval()

@@ -177,3 +177,30 @@ def test_a_bias_that_is_left_out_stays_zero() -> None:
     cell = layer[0].cell
     assert cell.bias_ih.grad is None
     assert not cell.bias_ih.numpy().any()
+
+
+@pytest.mark.parametrize("lengths", [None, np.array([6, 2, 4], "int64")])
+def test_projection_in_both_directions(paddle: Any, lengths: Any) -> None:
+    theirs, mine = _pair(paddle, "LSTM", proj_size=3, direction="bidirect", num_layers=2)
+    _compare(paddle, theirs, mine, X, None, lengths)
+
+
+def test_projection_over_sizes_that_are_open() -> None:
+    main, startup, exe = bireme.static.Program(), bireme.static.Program(), bireme.static.Executor()
+    bireme.enable_static()
+    try:
+        with bireme.static.program_guard(main, startup):
+            x = bireme.static.data("x", [-1, -1, 4])
+            y, _ = bireme.nn.LSTM(4, 5, proj_size=3)(x)
+        exe.run(startup)
+        for steps in (2, 7):
+            feed = {"x": np.ones((3, steps, 4), "float32")}
+            assert exe.run(main, feed=feed, fetch_list=[y])[0].shape == (3, steps, 3)
+    finally:
+        bireme.disable_static()
+
+
+def test_time_major_is_taken_by_its_truth() -> None:
+    cell = bireme.nn.SimpleRNNCell(4, 5)
+    y, _ = bireme.nn.RNN(cell, time_major="yes")(bireme.ones([6, 3, 4]))  # pyright: ignore[reportArgumentType]
+    assert y.shape == [6, 3, 5]

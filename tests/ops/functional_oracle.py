@@ -13,8 +13,8 @@ with warnings.catch_warnings():
 
 import bireme
 import bireme.nn.functional as BF
-from bireme.core import config
 from bireme.core.stats import RecompileWarning
+from bireme.host import config
 
 TIERS = ("never", "always")
 PF = paddle.nn.functional

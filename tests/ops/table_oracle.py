@@ -25,8 +25,9 @@ with warnings.catch_warnings():
     paddle = pytest.importorskip("paddle", reason="needs the 'parity' extra")
 
 import bireme
-from bireme.core import config, trace
+from bireme.core import trace
 from bireme.core.stats import RecompileWarning
+from bireme.host import config
 
 
 @dataclass

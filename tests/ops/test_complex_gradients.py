@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bireme
-from bireme.core import config
+from bireme.host import config
 
 
 @dataclass

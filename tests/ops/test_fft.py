@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bireme as paddle
-from bireme.core import config
+from bireme.host import config
 
 NORMS = ("backward", "forward", "ortho")
 

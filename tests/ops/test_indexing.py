@@ -275,7 +275,8 @@ def test_setitem_casts_the_value(paddle: Any, dtype: str, value: float) -> None:
 
 
 def test_a_changing_position_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bireme.core import config, trace
+    from bireme.core import trace
+    from bireme.host import config
 
     x = bireme.to_tensor(np.arange(40, dtype="float32").reshape(20, 2))
     x.sum().item()

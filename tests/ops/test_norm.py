@@ -1,5 +1,7 @@
 """Normalisation against the real paddle: values, gradients, running statistics, both tiers."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,56 @@ def test_batch_norm(shape, options, training, mode):
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype
         np.testing.assert_allclose(g, w, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("given", [None, True, False])
+def test_use_global_stats_decides_instead_of_the_mode(training, given):
+    x = rand(4, 3, 5, 5) * 3 + 1
+    want = batch_norm(paddle, PF, x, training, use_global_stats=given)
+    got = batch_norm(bireme, BF, x, training, use_global_stats=given)
+    if given is False and not training:
+        # The wheel's gradient is that of fixed statistics, which is not that of its result.
+        ours = batch_norm(bireme, BF, x, True)
+        for g, w in zip(got, ours, strict=True):
+            np.testing.assert_array_equal(g, w)
+        want, got = [want[i] for i in (0, 2, 3)], [got[i] for i in (0, 2, 3)]
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.filterwarnings("ignore:When training, we now always track")
+@pytest.mark.parametrize("name", ["BatchNorm1D", "BatchNorm2D", "BatchNorm3D"])
+@pytest.mark.parametrize("given", [None, True, False])
+def test_layers_in_both_modes(name, given):
+    x = rand(4, 3, *[4] * int(name[9])) * 3 + 1
+    for mode in ("train", "eval"):
+        found = []
+        for lib in (paddle, bireme):
+            layer = getattr(lib.nn, name)(3, use_global_stats=given)
+            getattr(layer, mode)()
+            found.append([layer(lib.to_tensor(x)), layer._mean, layer._variance])
+        for want, got in zip(*found, strict=True):
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", None])
+def test_the_old_layer_in_all_its_modes(mode):
+    x = rand(4, 3, 5, 5) * 3 + 1
+    for flags in itertools.product([False, True], repeat=3):
+        options = dict(
+            zip(("is_test", "use_global_stats", "trainable_statistics"), flags, strict=True)
+        )
+        found = []
+        for lib in (paddle, bireme):
+            layer = lib.nn.BatchNorm(3, **options)
+            if mode is not None:
+                getattr(layer, mode)()
+            found.append([layer(lib.to_tensor(x)), layer._mean, layer._variance])
+        for want, got in zip(*found, strict=True):
+            np.testing.assert_allclose(
+                got.numpy(), want.numpy(), rtol=2e-4, atol=2e-5, err_msg=str(options)
+            )
 
 
 def test_batch_norm_without_affine_and_global_stats():

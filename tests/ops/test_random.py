@@ -8,7 +8,8 @@ from scipy import stats
 
 import bireme as paddle
 import bireme.nn.functional as F
-from bireme.core import config, executor, trace
+from bireme.core import executor, trace
+from bireme.host import config
 
 # One line of the `both_tiers` fixture compiles a program for each row here.
 pytestmark = pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import bireme
-from bireme.core import config, executor, trace
+from bireme.core import executor, trace
 from bireme.core.stats import statistics
+from bireme.host import config
 from bireme.nn import naming
 
 

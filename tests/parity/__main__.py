@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     import paddle
 
 import tests.parity as package
-from bireme.core import config
+from bireme.host import config
 from tests.parity import names
 from tests.parity.table import CASES, Case
 from tests.parity.test_names import rows_from_others

@@ -81,12 +81,7 @@ class Run:
 
     def _layer_outputs(self, weights: dict[str, np.ndarray] | None) -> Any:
         case = self.case
-        if case.function is not None:
-            self.layer = case.function(self.module)
-        else:
-            self.layer = resolve(self.module, case.name)(*case.args, **case.kwargs)
-        if case.eval:
-            self.layer.eval()
+        self.layer = self._made_layer()
         self.weights = self._told_apart() if weights is None else weights
         have = set(self.layer.state_dict())
         want = set(self.weights)
@@ -95,6 +90,16 @@ class Run:
         result = self.layer(*[self.build(i) for i in case.inputs])
         saved = self.layer.state_dict()  # temporary buffers are nobody's business
         return result, {k: b for k, b in self.layer.named_buffers() if k in saved}
+
+    def _made_layer(self) -> Any:
+        case = self.case
+        if case.function is not None:
+            layer = case.function(self.module)
+        else:
+            layer = resolve(self.module, case.name)(*case.args, **case.kwargs)
+        if case.eval:
+            layer.eval()
+        return layer
 
     def _told_apart(self) -> dict[str, np.ndarray]:
         """The fresh layer's weights, with noise on those that are constant: scales of one and
@@ -140,6 +145,11 @@ class Run:
 
     def values(self) -> list[Any]:
         return [numbers(r) for r in self.results]
+
+    def outcome(self) -> list[Any]:
+        """The values of the row's outputs."""
+        self.outputs()
+        return self.values()
 
 
 def numbers(x: Any) -> Any:

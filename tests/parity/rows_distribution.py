@@ -267,8 +267,10 @@ raises_fn("Mvn-vector", lambda p, a: p.distribution.MultivariateNormal(
     a, covariance_matrix=a), T(2))  # fmt: skip
 raises_fn("LKJ-dim", lambda p: p.distribution.LKJCholesky(1, 1.0))
 raises_fn("LKJ-method", lambda p: p.distribution.LKJCholesky(2, 1.0, "box"))
-raises_fn("Chi2-negative", lambda p, a: p.distribution.Chi2(a), V([1.0, -1.0]))
-raises_fn("StudentT-negative", lambda p, a: p.distribution.StudentT(a, a, a), V([1.0, -1.0]))
+raises_fn("Chi2-negative", lambda p, a: p.distribution.Chi2(a).df, V([1.0, -1.0]))
+raises_fn(
+    "StudentT-negative", lambda p, a: p.distribution.StudentT(a, a, a).df, V([1.0, -1.0])
+)  # fmt: skip
 raises_fn("Affine-number", lambda p: p.distribution.AffineTransform(1.0, 2.0))
 raises_fn("transform-number", lambda p: p.distribution.ExpTransform().forward(1.0))
 raises_fn("reshape-sizes", lambda p: p.distribution.ReshapeTransform((2, 3), (5,)))

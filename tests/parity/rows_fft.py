@@ -108,6 +108,10 @@ raises("signal.stft", T(2, 4), 8)
 raises("signal.stft", T(2, 32), 8, win_length=9)
 raises("signal.stft", T(2, 32), 8, window=T(5))
 raises("signal.overlap_add", T(3, 4), 5, axis=0)
+case_fn(
+    "istft-computed window", lambda p, x, w: p.signal.istft(x, 8, 2, window=w * 0.5),
+    T(5, 9, dtype=C), WINDOW, _rtol=1e-4, _atol=1e-4,
+)  # fmt: skip
 raises("signal.istft", T(2, 5, 9, dtype=C), 16)
 raises("signal.istft", T(2, 5, 9, dtype=C), 8, hop_length=9)
 raises("signal.istft", T(5, 9, dtype=C), 8, hop_length=8, window=V([0.0] * 4 + [1.0] * 4))

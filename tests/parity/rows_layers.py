@@ -18,6 +18,13 @@ layer("nn.Dropout2D", 0.5, inputs=[T(2, 3, 4, 4)], _eval=True)
 layer("nn.Dropout3D", 0.5, inputs=[T(2, 3, 2, 2, 2)], _eval=True)
 layer("nn.AlphaDropout", 0.5, inputs=[T(3, 4)], _eval=True)
 layer("nn.CosineSimilarity", axis=1, inputs=[T(3, 4), T(3, 4)], **LOOSE)
+layer("nn.GLU", dim=1, inputs=[T(3, 4)])
+layer("nn.Hardshrink", lambd=0.4, inputs=[T(3, 4)])
+layer("nn.Softshrink", lambd=0.4, inputs=[T(3, 4)])
+layer_fn("LayerList-modules", lambda p: p.nn.LayerList(modules=[p.nn.Linear(2, 2)])[0], [T(3, 2)])
+layer_fn(
+    "LayerDict-modules", lambda p: p.nn.LayerDict(modules={"a": p.nn.Linear(2, 2)})["a"], [T(3, 2)]
+)
 layer("nn.PairwiseDistance", inputs=[T(3, 4), T(3, 4)], **LOOSE)
 layer("nn.Pad1D", [1, 2], inputs=[T(2, 3, 4)])
 layer("nn.Pad2D", [1, 2, 0, 1], mode="reflect", inputs=[T(2, 3, 4, 4)])

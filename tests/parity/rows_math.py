@@ -3,20 +3,12 @@
 from tests.parity.table import B, I, T, V, case, case_fn, half, method
 
 # --------------------------------------------------------------------------------------- unary
+# More rows come from the functions themselves: rows_from_functions.py.
 
-ANYWHERE = (
-    "abs", "sin", "cos", "sinh", "cosh", "tanh", "asinh", "atan", "exp", "expm1", "square",
-    "sign", "sgn",
-    "floor", "ceil", "round", "trunc", "frac", "erf", "neg", "rad2deg", "deg2rad", "stanh",
-    "positive",
-    "sinc", "i0", "i0e", "i1", "i1e", "angle", "conj", "negative",
-)  # fmt: skip
 POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma",
             "gammaln")  # fmt: skip
 INSIDE_ONE = ("acos", "asin", "atanh", "erfinv")
 
-for name in ANYWHERE:
-    case(name, T(3, 4), _rtol=3e-5)
 for name in POSITIVE:
     case(name, T(3, 4, low=0.3, high=3), _rtol=3e-5)
 for name in INSIDE_ONE:

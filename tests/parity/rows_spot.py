@@ -55,11 +55,11 @@ case(
 raises("nn.functional.cross_entropy", T(3, 4), T(3, 4, grad=False, low=0))
 raises_fn(
     "cross_entropy-class 9",
-    lambda p, x: p.nn.functional.cross_entropy(x, p.to_tensor([0, 1, 9])).numpy(),
+    lambda p, x: p.nn.functional.cross_entropy(x, p.to_tensor([0, 1, 9])),
     T(3, 4),
 )
 raises_fn(
     "embedding-row 9",
-    lambda p, w: p.nn.functional.embedding(p.to_tensor([0, 9]), w).numpy(),
+    lambda p, w: p.nn.functional.embedding(p.to_tensor([0, 9]), w),
     T(3, 4),
 )

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import bireme
-from bireme.core import config, executor, trace
+from bireme.core import executor, trace
 from bireme.core.op import OPS
+from bireme.host import config
 from tests.parity.harness import Run
 from tests.parity.table import CASES
 
@@ -30,7 +31,7 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "rrelu": RANDOM,
     "top_p_sampling": RANDOM,
     "uniform": RANDOM,
-    "_angular_margin": GPU_ONLY,
+    "margin_cross_entropy": GPU_ONLY,
     "_flat_labels": GPU_ONLY,
     "_reduced": GPU_ONLY,
     "_same_sequence": GPU_ONLY,
@@ -56,7 +57,12 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "cond": CAPTURED,
     "scan": CAPTURED,
     "while_loop": CAPTURED,
+    "noted_rows": "gradients of lazy embeddings only: tests/optimizer/test_lazy_mode.py",
     "dimensions": "open sizes only: tests/convert/paddle",
+    "_instead": "after random numbers: tests/ops/test_random.py",
+    "projected_lstm": "networks over steps: tests/nn/test_rnn.py compares with the wheel",
+    "quantised_linear": "packed blocks are ours alone: tests/kernels/test_quantised.py",
+    "quantised_rows": "packed blocks are ours alone: tests/kernels/test_quantised.py",
     **dict.fromkeys(
         ("ragged_gru", "ragged_lstm", "ragged_max", "ragged_rows", "ragged_sum", "ragged_viterbi"),
         LOD,
@@ -70,11 +76,12 @@ def test_every_op_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[str] = set()
     run_cold = executor.run_cold
 
-    def watched(graph: Any, nodes: list[Any], *rest: Any) -> list[Any]:
-        used.update(node.call.op.name for node in nodes)
-        return run_cold(graph, nodes, *rest)
+    def watched(graph: Any, steps: list[Any], *rest: Any) -> list[Any]:
+        used.update(node.call.op.name for node, _, _ in steps)
+        return run_cold(graph, steps, *rest)
 
     trace.flush()
+    executor.clear_programs()  # those that another test has compiled would not be interpreted
     monkeypatch.setattr(config, "compile_mode", "never")
     monkeypatch.setattr(executor, "run_cold", watched)
     for case in CASES:

@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 import bireme
-from bireme.core import config, keywords
+from bireme.api import public
+from bireme.host import config
 from tests.parity.harness import Run, compare, resolve
 from tests.parity.table import CASES, Case
 
+# A function that is found in several namespaces has one form: it is called by the first.
 NAMED = [
-    (f"{space}.{name}" if space else name, *pair.split("="))
-    for space, table in keywords.ALIASES.items()
-    for pairs, names in table.items()
-    for name in names.split()
-    for pair in pairs.split()
+    (f"{space}.{record.name}".removeprefix("paddle.").removeprefix("."), other, mine)
+    for space in ("paddle", "paddle.nn.functional", "paddle.linalg", "paddle.fft")
+    for record in public.every(space)
+    if record.spaces[0] == space
+    for other, mine in record.also.items()
 ]
 ROWS: dict[str, list[Case]] = {}
 for row in CASES:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import bireme
-from bireme.core import config, stats, trace
+from bireme.core import stats, trace
+from bireme.host import config
 from tests.parity.harness import Run, close
 from tests.parity.table import CASES, Case
 

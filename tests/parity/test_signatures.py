@@ -1,7 +1,7 @@
 """Every public name of the real wheel is here with the same parameters, or a page says why not.
 
-`docs/not-provided.md` is that page: "- `paddle.name`: reason" for what is left out, and
-"- signature of `paddle.name`: reason" for what is called differently. `public_names.txt` lists
+`docs/not-provided.md` is that page: "| `paddle.name` | reason |" for what is left out, and
+"| signature of `paddle.name` | reason |" for what is called differently. `public_names.txt` lists
 the names; signatures are read from the wheel.
 """
 
@@ -23,7 +23,7 @@ import bireme
 
 PAGE = pathlib.Path(bireme.__file__).parents[1] / "docs" / "not-provided.md"
 NAMES = pathlib.Path(__file__).with_name("public_names.txt")
-ENTRY = re.compile(r"^- (signature of )?((?:`[\w.*]+`,? ?)+): \S")
+ENTRY = re.compile(r"^\| (signature of )?((?:`[\w.*]+`,? ?)+) \| \S")
 
 # Whose signatures are compared, as far as they exist.
 MODULES = (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bireme.core import config
+from bireme.host import config
 from tests.parity import sweeps
 
 VARIANTS = list(sweeps.variants())

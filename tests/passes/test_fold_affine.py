@@ -10,8 +10,8 @@ import pytest
 
 import bireme
 from bireme import passes
+from bireme.capture.capture import capture
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph
 from bireme.jit.interpret import run_graph
@@ -108,9 +108,9 @@ def test_a_value_that_others_use_stays() -> None:
 
 
 def test_open_sizes_stay_open() -> None:
-    from bireme.core import dims
+    from bireme.capture import symbols
 
-    t = aval((dims.symbol("batch"), 4, 9, 8), as_dtype("float32"))
+    t = aval((symbols.symbol("batch"), 4, 9, 8), as_dtype("float32"))
     captured = capture(lambda g: norm(F.conv2d(g[0], WEIGHT)), [t], label="test", tape=False)
     graph = captured.graph
     for i, tensor in zip(captured.op.given[1:], captured.outer, strict=True):

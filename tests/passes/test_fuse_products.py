@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 import bireme
 from bireme import passes
-from bireme.core import config, dims, trace
+from bireme.capture import symbols
+from bireme.capture.capture import capture
+from bireme.capture.rewrite import specialize
+from bireme.core import trace
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph
-from bireme.core.rewrite import specialize
+from bireme.host import config
 from bireme.jit.interpret import run_graph
 from bireme.nn import functional as F
 
@@ -140,7 +142,7 @@ def test_transposed_convolutions(case: str) -> None:
 
 
 def test_transposed_convolutions_of_open_sizes() -> None:
-    batch, side = dims.symbol("batch"), dims.symbol("side")
+    batch, side = symbols.symbol("batch"), symbols.symbol("side")
     before = graph_of(lambda x: F.relu(F.conv2d_transpose(x, UP, stride=2)), batch, 4, side, 6)
     after = fused(passes.run(before, ["split_transposed"]))
     assert names(after) == SPLIT

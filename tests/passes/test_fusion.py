@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import passes
-from bireme.core import dims
+from bireme.capture import symbols
+from bireme.capture.capture import capture
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph
 from bireme.jit.interpret import run_graph
@@ -25,7 +25,8 @@ from bireme.nn import functional as F
 @pytest.fixture(autouse=True)
 def _interpreted() -> Iterator[None]:
     """Graphs are run once or twice: nothing is worth compiling."""
-    from bireme.core import config, trace
+    from bireme.core import trace
+    from bireme.host import config
 
     trace.flush()
     before, config.compile_mode = config.compile_mode, "never"
@@ -147,7 +148,7 @@ def test_rms_norm(case: str) -> None:
 
 
 def test_norms_of_open_sizes() -> None:
-    before = graph_of(NORMS["rsqrt"][0], (dims.symbol("batch"), 3, 8), (8,), (8,))
+    before = graph_of(NORMS["rsqrt"][0], (symbols.symbol("batch"), 3, 8), (8,), (8,))
     after = passes.run(before)
     assert names(after) == ["layer_norm"]
     assert str(after.type_of(after.outputs[0])) == "float32[batch, 3, 8]"
@@ -258,7 +259,7 @@ def test_attention(case: str) -> None:
 
 
 def test_attention_of_open_sizes() -> None:
-    n, t = dims.symbol("n"), dims.symbol("t")
+    n, t = symbols.symbol("n"), symbols.symbol("t")
     before = graph_of(lambda q, m: attend(split(q), split(q), split(q), m), (n, t, 8), (n, 1, 1, t))
     after = passes.run(before)
     assert "attention" in names(after)

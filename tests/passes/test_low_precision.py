@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import passes
+from bireme.capture.capture import capture
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import passes
-from bireme.backends import get_backend
+from bireme.backends import reference
+from bireme.capture.capture import capture
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import float32
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph
@@ -52,7 +52,7 @@ def compute(graph: Graph, given: list[np.ndarray]) -> list[np.ndarray]:
     floats = [graph.numbers[n] for n in sorted(graph.numbers) if n.kind == "float"]
     ints = [graph.numbers[n] for n in sorted(graph.numbers) if n.kind == "int"]
     with np.errstate(all="ignore"):
-        return graph.evaluate(leaves, floats, ints, get_backend("numpy").run_call)
+        return graph.evaluate(leaves, floats, ints, reference().run_call)
 
 
 EXACT = ("fold_constants", "share_common", "dead_code", "layout")

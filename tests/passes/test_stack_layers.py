@@ -6,9 +6,9 @@ import pytest
 
 import bireme as paddle
 from bireme import nn, passes
+from bireme.capture.capture import capture
 from bireme.core import kernels
 from bireme.core.aval import aval
-from bireme.core.capture import capture
 from bireme.core.dtype import float32, int64
 from bireme.nn import functional as F
 from bireme.nn.generation import KVCache

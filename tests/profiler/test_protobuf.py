@@ -9,7 +9,7 @@ import pytest
 
 import bireme
 from bireme import profiler
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.profiler.protobuf import _fields
 
 
@@ -86,5 +86,5 @@ def test_export_keeps_lengths(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="'json' or 'pb'"):
         made.export(str(tmp_path / "a.txt"), "txt")
     (tmp_path / "bad.pb").write_bytes(b"\x1a\xff\xff")
-    with pytest.raises(InvalidArgument, match="Paddle's format"):
+    with pytest.raises(FileFormatError, match="Paddle's format"):
         profiler.load_profiler_result(str(tmp_path / "bad.pb"))

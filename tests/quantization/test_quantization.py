@@ -277,3 +277,34 @@ def test_bad_arguments():
     ):  # fmt: skip
         with pytest.raises(BiremeError, match=match):
             wrong()
+
+
+def test_what_a_configuration_says_about_layers():
+    net = bireme.nn.Sequential(
+        bireme.nn.Conv2D(1, 2, 3), bireme.nn.ReLU(), bireme.nn.Sequential(bireme.nn.Linear(2, 2))
+    )
+    observer = Q.quanters.FakeQuanterWithAbsMaxObserver()
+    config = Q.QuantConfig(activation=None, weight=None)
+    config.add_layer_config([net[2]], activation=observer, weight=None)
+    config.add_customized_leaf(bireme.nn.Sequential)
+    config._specify(net)
+    assert [config._is_quantifiable(layer) for layer in net] == [False, False, True]
+    assert config._get_config_by_layer(net[2][0]).activation is observer
+    assert [config._is_leaf(layer) for layer in (*net, net[2][0])] == [True] * 4
+    assert config._is_customized_leaf(net[2])
+    assert config._is_default_leaf(net[1])
+    assert isinstance(config._get_observer(net[2]), Q.BaseQuanter)
+    assert config._get_observer(net[0]) is None
+    assert not config._need_observe(net[0])
+
+
+@pytest.mark.parametrize("bits", [(4, 3), (5, 2)])
+def test_small_floats(paddle, bits):
+    x, scale = np.random.default_rng(0).normal(size=(4, 3)).astype("float32"), np.float32([1, 2, 3])
+    out = []
+    for lib in (paddle, bireme):
+        form = lib.nn.quant.format
+        options = {"zero_point": np.zeros(3, "float32"), "quant_axis": 1, "bit_length": bits}
+        small = form.LinearQuanter(scale, **options)(lib.to_tensor(x))
+        out.append((small.numpy(), form.LinearDequanter(scale, **options)(small).numpy()))
+    np.testing.assert_allclose(out[1], out[0], rtol=1e-6)

@@ -10,8 +10,8 @@ import pytest
 
 import bireme
 from bireme import sparse
-from bireme.core import config
 from bireme.core.errors import InvalidArgument
+from bireme.host import config
 from bireme.profiler import count_compiles
 
 WHERE = np.array([[0, 0, 0, 0, 1], [0, 1, 1, 2, 1], [0, 1, 2, 3, 0], [0, 0, 2, 1, 1]])

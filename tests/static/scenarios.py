@@ -333,6 +333,7 @@ def clone_for_test(paddle: Any) -> dict[str, Any]:
         h = static.nn.fc(x, 6, weight_attr=w(4, 6), bias_attr=w(6))
         h = static.nn.batch_norm(h, param_attr=w(6), bias_attr=w(6))
         h = functional.dropout(h, 0.3, mode="downscale_in_infer")
+        h = h + functional.dropout(h, 1.0, mode="downscale_in_infer")
         out = static.nn.fc(functional.dropout(h, 0.0), 3, weight_attr=w(6, 3), bias_attr=w(3))
         loss = functional.cross_entropy(out, y)
         before = main.clone(for_test=True)

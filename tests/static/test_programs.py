@@ -113,9 +113,9 @@ def test_reading_a_variable_says_how_to_fetch_it() -> None:
     ("feed", "said"),
     [
         ({}, "needs 'x'.*not fed"),
-        ({"x": array(2, 4).astype("float64")}, "must be float32. Received: float64"),
+        ({"x": array(2, 4).astype("complex64")}, "must be float32. Received: complex64"),
         ({"x": array(2, 5)}, r"must have shape \[-1, 4\]. Received: \[2, 5\]"),
-        ({"x": array(4)}, r"must have shape"),
+        ({"x": array(5)}, r"must have shape"),
     ],
 )
 def test_bad_feeds(feed: dict[str, Any], said: str) -> None:
@@ -162,7 +162,7 @@ def test_fetches_by_name_lists_and_tensors(programs: Any) -> None:
 
 
 def test_a_training_loop_compiles_once_per_batch_size(programs: Any, monkeypatch: Any) -> None:
-    from bireme.core import config
+    from bireme.host import config
 
     monkeypatch.setattr(config, "compile_mode", "always")
     schedule = paddle.optimizer.lr.ExponentialDecay(0.1, 0.9)
@@ -217,17 +217,17 @@ def test_gradients_may_follow_an_update(programs: Any) -> None:
 def test_append_backward_names_and_refuses(programs: Any) -> None:
     x = static.data("x", [None, 4])
     out = static.nn.fc(x, 2)
-    with pytest.raises(InvalidArgument, match="one element"):
-        static.append_backward(out)
     weight, bias = programs[0].all_parameters()
+    ((_, of_all),) = static.append_backward(out, parameter_list=[bias])
+    assert of_all.shape == bias.shape
     pairs = static.append_backward(out.mean(), no_grad_set=[bias.name])
     assert [(p.name, g.name) for p, g in pairs] == [(weight.name, f"{weight.name}@GRAD")]
     exe = static.Executor()
     exe.run(programs[1])
     (got,) = exe.run(feed={"x": array(3, 4)}, fetch_list=[f"{weight.name}@GRAD"])
     np.testing.assert_allclose(got, np.repeat(array(3, 4).mean(0)[:, None] / 2, 2, 1), rtol=1e-5)
-    with pytest.raises(AutogradError, match="stop_gradient=True"):
-        static.gradients(x * 2, x)
+    with pytest.warns(UserWarning, match="stop_gradient=True"):
+        assert static.gradients(x * 2, x) == [None]
     with pytest.raises(InvalidArgument, match="callbacks"):
         static.append_backward(out.mean(), callbacks=[print])
 

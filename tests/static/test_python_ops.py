@@ -49,7 +49,7 @@ def test_py_func_and_its_gradient(main: Any, tier: str) -> None:
 
 
 def test_a_result_of_the_wrong_shape(main: Any, monkeypatch: Any) -> None:
-    from bireme.core import config
+    from bireme.host import config
 
     monkeypatch.setattr(config, "compile_mode", "never")
     x = static.data("x", [2])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bireme import text
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 
 
 def write_tar(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> str:
@@ -158,9 +158,9 @@ def test_files_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="mode"):
         text.UCIHousing("x", mode="dev")
     empty = write_tar(tmp_path / "empty.tgz", {"other": b""})
-    with pytest.raises(InvalidArgument, match="no reviews"):
+    with pytest.raises(FileFormatError, match="no reviews"):
         text.Imdb(empty)
     with pytest.raises(InvalidArgument, match="positive"):
         text.WMT16(empty)
-    with pytest.raises(InvalidArgument, match="has no file"):
+    with pytest.raises(FileFormatError, match="has no file"):
         text.Imikolov(empty, window_size=2)

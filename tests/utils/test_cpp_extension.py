@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import subprocess
 import sys
 import warnings
@@ -12,8 +14,9 @@ import numpy as np
 import pytest
 
 import bireme as paddle
+from bireme.capture.graph_io import GraphFileError
 from bireme.core.errors import AutogradError, ExecutionError, InvalidArgument, TypeMismatch
-from bireme.core.graph_io import GraphFileError
+from bireme.host import config
 from bireme.kernels.cuda import toolchain
 from bireme.kernels.native import compiler
 from bireme.utils import cpp_extension
@@ -134,7 +137,7 @@ def test_errors(ops, tier):
 
 
 def test_training_compiles_once(ops, monkeypatch):
-    from bireme.core import config
+    from bireme.host import config
 
     monkeypatch.setattr(config, "compile_mode", "sync")
     paddle.seed(1)
@@ -281,6 +284,49 @@ def test_build_directory(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("PADDLE_EXTENSION_DIR")
     cpp_extension.get_build_directory(verbose=True)
     assert "PADDLE_EXTENSION_DIR is not set" in capsys.readouterr().out
+
+
+def test_a_build_directory_that_others_can_write_to_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("PADDLE_EXTENSION_DIR", str(tmp_path / "open" / "inner"))
+    with pytest.raises(building.BuildError, match=r"others can write to .*open'"):
+        cpp_extension.get_build_directory()
+
+
+def test_without_a_cache_extensions_are_built_for_this_process(tmp_path, monkeypatch):
+    monkeypatch.delenv("PADDLE_EXTENSION_DIR", raising=False)
+    monkeypatch.setattr(config, "cache_dir", "")
+    monkeypatch.chdir(tmp_path)
+    folder = cpp_extension.get_build_directory()
+    assert os.path.isabs(folder)
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_without_room_is_left_alone(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    assert building._with_room(tmp_path / "a") == tmp_path / "a"
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.warns(RuntimeWarning, match="takes no files .No space left"):
+        other = building._with_room(tmp_path / "b")
+    assert other.is_dir()
+    assert tmp_path not in other.parents
+
+
+@pytest.mark.parametrize("damage", ["none", "library", "old", "list"])
+def test_a_library_is_taken_if_it_is_whole(tmp_path, damage):
+    library, manifest = tmp_path / "ops.so", tmp_path / "ops.json"
+    library.write_bytes(b"a library")
+    said = {"library": "ops.so", "digest": building._digest(str(library)), "files": {}}
+    if damage == "library":
+        library.write_bytes(b"a lib")
+    elif damage == "old":
+        del said["digest"]
+    manifest.write_text(json.dumps([said] if damage == "list" else said))
+    assert building._built(manifest) == (library if damage == "none" else None)
 
 
 @pytest.mark.slow

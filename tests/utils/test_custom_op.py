@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bireme as paddle
-from bireme.core import config, kernels
+from bireme.core import kernels
 from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.host import config
 from bireme.utils import custom_kernel, custom_op
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import http.server
 import io
 import os
 import pathlib
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 import bireme
-from bireme.core.errors import BiremeError
+from bireme.core.errors import BiremeError, FileFormatError
 from bireme.utils import download
 
 NEST = {"b": [1, (2, 3)], "a": {"x": 4}, "c": ()}
@@ -194,9 +196,41 @@ def test_archives_cannot_write_elsewhere(tmp_path):
     path.parent.mkdir()
     with tarfile.open(path, "w") as archive:
         archive.addfile(tarfile.TarInfo("../evil"), io.BytesIO())
-    with pytest.raises(tarfile.TarError):
+    with pytest.raises(FileFormatError, match="evil"):
         download.get_path_from_url(str(path), str(tmp_path))
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar"])
+def test_an_archive_does_not_take_the_place_of_files(tmp_path, ending):
+    path = tmp_path / f"weights.{ending}"
+
+    def put(*members):
+        if ending == "zip":
+            with zipfile.ZipFile(path, "w") as files:
+                for name, text in members:
+                    files.writestr(name, text)
+        else:
+            with tarfile.open(path, "w") as files:
+                for name, text in members:
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(text)
+                    files.addfile(entry, io.BytesIO(text.encode()))
+
+    get = lambda: download.get_path_from_url(str(path), str(tmp_path))  # noqa: E731
+    put(("model/a", "first"), ("model/b/c", "x"))
+    for _ in range(2):  # unpacked, then found
+        assert get() == str(tmp_path / "model")
+    put(("model/a", "another one"))
+    with pytest.raises(RuntimeError, match="something else has that name"):
+        get()
+    assert (tmp_path / "model" / "a").read_text() == "first"
+    put(("model", "a file"))
+    with pytest.raises(RuntimeError, match="something else has that name"):
+        get()
+    put(("one", "1"), ("two", "2"))
+    assert get() == str(tmp_path / "weights")
+    assert sorted(os.listdir(tmp_path)) == sorted(["model", path.name, "weights"])
 
 
 HUBCONF = """
@@ -260,6 +294,131 @@ def test_hub_from_a_repository(server, repository, monkeypatch, tmp_path):
     assert bireme.hub.load("me/models:main", "net").weight.shape == [3, 2]  # from the cache
     with pytest.raises(RuntimeError, match="cannot be fetched"):
         bireme.hub.list("me/models", force_reload=True)
+
+
+@pytest.fixture
+def hub(server, monkeypatch, tmp_path):
+    """`hub(owner, branch, members)`: what the host answers for a repository's archive."""
+    folder, address = server
+    monkeypatch.setattr(bireme.hub, "HUB_DIR", str(tmp_path / "hub"))
+    links = {s: f"{address}/{s}-{{owner}}-{{name}}-{{branch}}.zip" for s in ("github", "gitee")}
+    monkeypatch.setattr(bireme.hub, "_ARCHIVES", links)
+
+    def put(path, members):
+        archive = folder / path
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(members, bytes):
+            archive.write_bytes(members)
+            return
+        with zipfile.ZipFile(archive, "w") as files:
+            for name, text in members.items():
+                files.writestr(name, text)
+
+    return put
+
+
+def _conf(name):
+    return {"top/hubconf.py": f"def {name}():\n    return {name!r}\n"}
+
+
+def _below(folder):
+    return {
+        os.path.relpath(os.path.join(where, n), folder)
+        for where, _, names in os.walk(folder)
+        for n in names
+    }
+
+
+def _link(name):
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = 0o120777 << 16
+    return entry
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"good_one_main/hubconf.py": "evil = print\n"},
+        {"top/hubconf.py": "x = 1\n", "good_one_main/hubconf.py": "evil = print\n"},
+        {"top/../../good_one_main/hubconf.py": "evil = print\n"},
+        {"../good_one_main/hubconf.py": "evil = print\n"},
+        {"/good_one_main/hubconf.py": "evil = print\n"},
+        {"top\\..\\..\\good_one_main\\hubconf.py": "evil = print\n"},
+        {"hubconf.py": "evil = print\n"},
+        {_link("top/link"): "../../good_one_main", "top/link/hubconf.py": "evil = print\n"},
+        {_link("top"): "good_one_main", "top/hubconf.py": "evil = print\n"},
+        {"Good_one_main/hubconf.py": "evil = print\n", "GOOD_ONE_MAIN/x": ""},
+        {"top/": "", "top//hubconf.py": "evil = print\n"},
+        {},
+        b"no archive",
+    ],
+    ids=["its name", "beside", "inside out", "dots", "absolute", "backslashes", "no folder",
+         "link", "top is a link", "cases", "empty part", "empty", "rubbish"],
+)  # fmt: skip
+def test_an_archive_stays_in_its_own_folder(hub, tmp_path, members):
+    hub("github-good-one-main.zip", _conf("fine"))
+    assert bireme.hub.list("good/one") == ["fine"]
+    before = _below(tmp_path / "hub")
+    hub("github-bad-two-main.zip", members)
+    with contextlib.suppress(bireme.hub.HubError):
+        assert "evil" in bireme.hub.list("bad/two")
+    assert bireme.hub.list("good/one") == ["fine"]
+    new = _below(tmp_path / "hub") - before
+    assert all(n.startswith("bad_two_main" + os.sep) for n in new), new
+    assert not [n for n in os.listdir(tmp_path / "hub") if n.startswith(".fetch")]
+
+
+def test_repositories_do_not_share_a_folder(hub):
+    """Joined by underscores, each two of these have one name."""
+    names = [
+        ("me/a_b:c", "github"), ("me/a:b_c", "github"), ("me/a:b/c", "github"),
+        ("me/a_b:c", "gitee"), ("me_a/b:c", "gitee"), ("me/a_b:C", "github"),
+    ]  # fmt: skip
+    for number, (repo, source) in enumerate(names):
+        path, _, branch = repo.partition(":")
+        hub(f"{source}-{path.replace('/', '-')}-{branch}.zip", _conf(f"net{number}"))
+    for _ in range(2):  # fetched, then from the cache
+        found = [bireme.hub.list(repo, source) for repo, source in names]
+        assert found == [[f"net{number}"] for number in range(len(names))]
+    for wrong in ("../x", "a/..", "a/b c", "a/b/c", "/b", "a/", "a\\b/c"):
+        with pytest.raises(ValueError, match="owner/name"):
+            bireme.hub.list(wrong)
+
+
+def test_a_failed_reload_keeps_the_folder(hub):
+    hub("github-me-one-main.zip", _conf("old"))
+    assert bireme.hub.list("me/one") == ["old"]
+    hub("github-me-one-main.zip", b"cut off")
+    with pytest.raises(RuntimeError, match="cannot be unpacked"):
+        bireme.hub.list("me/one", force_reload=True)
+    assert bireme.hub.list("me/one") == ["old"]
+    hub("github-me-one-main.zip", _conf("new"))
+    assert bireme.hub.list("me/one") == ["old"]
+    assert bireme.hub.list("me/one", force_reload=True) == ["new"]
+
+
+def test_repositories_have_modules_of_their_own(hub):
+    for name in ("one", "two"):
+        conf = {"top/hubconf.py": "from helper_of_hub import which\n"}
+        helper = {"top/helper_of_hub.py": f"def which():\n    return {name!r}\n"}
+        hub(f"github-me-{name}-main.zip", conf | helper)
+    for name in ("one", "two", "one"):
+        assert bireme.hub.load(f"me/{name}", "which") == name
+
+
+def test_hub_runs_nothing_that_others_may_have_put_there(repository, monkeypatch, tmp_path):
+    """Not even what was fetched before; without a home the folder would be in the current one."""
+    planted = tmp_path / "~" / "hub"
+    shutil.copytree(repository, planted / "me_models_main")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bireme.hub, "HUB_DIR", "~/hub")
+    with pytest.raises(RuntimeError, match="not an absolute path, and their code is run"):
+        bireme.hub.list("me/models")
+    monkeypatch.setattr(bireme.hub, "HUB_DIR", str(planted))
+    assert bireme.hub.list("me/models") == ["net"]
+    planted.chmod(0o777)
+    with pytest.raises(RuntimeError, match="others can write to"):
+        bireme.hub.list("me/models")
 
 
 def test_state_dicts_by_address(server, tmp_path):

@@ -131,7 +131,7 @@ class Evil:
 
 def test_a_pickle_that_would_run_code_is_refused(cifar_files):
     path = cifar_files("evil.tar.gz", {"data_batch_1": Evil()})
-    with pytest.raises(BiremeError, match="system is not allowed"):
+    with pytest.raises(BiremeError, match=r"asks for .*system"):
         Cifar10(path)
     assert not os.path.exists("/tmp/bireme-should-not-exist")
 
@@ -185,7 +185,7 @@ def test_bad_files_and_arguments(tmp_path, idx_files, cifar_files):
     packed.write_bytes(open_bytes(images)[:-100])
     with pytest.raises(BiremeError, match="truncated"):
         MNIST(str(packed), labels)
-    with pytest.raises(BiremeError, match="damaged or not"):
+    with pytest.raises(BiremeError, match="no tar archive"):
         Cifar10(images)
     with pytest.raises(BiremeError, match=r"no file named \*test_batch\*"):
         Cifar10(cifar_files("x.tar.gz", {"data_batch_1": cifar_part(1)}), mode="test")

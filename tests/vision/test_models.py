@@ -99,7 +99,7 @@ def twins(paddle, name, options):
     [*SMALL, *[pytest.param(*case, marks=pytest.mark.slow) for case in LARGE]],
 )
 def test_weights_are_interchangeable_with_paddles(paddle, monkeypatch, name, options, size):
-    monkeypatch.setattr("bireme.core.config.compile_mode", "never")
+    monkeypatch.setattr("bireme.host.config.compile_mode", "never")
     real, ours = twins(paddle, name, options)
     real.eval()
     ours.eval()
@@ -140,7 +140,7 @@ TRAINED_LARGE = [
 )
 def test_a_training_step_is_paddles(paddle, monkeypatch, name, options, size):
     """Outputs in training mode, then gradients, statistics and weights after one step."""
-    monkeypatch.setattr("bireme.core.config.compile_mode", "never")
+    monkeypatch.setattr("bireme.host.config.compile_mode", "never")
     real, ours = twins(paddle, name, options)
     x = np.random.default_rng(1).normal(size=(4, *size)).astype("float32")
     without_chance(paddle, real)
@@ -184,7 +184,7 @@ def double(paddle):
 @pytest.mark.parametrize("name", [n for n in models.__all__ if n[0].islower()])
 def test_every_network_trains_as_paddles(paddle, monkeypatch, name):
     """One step: results, then every weight and running statistic after it."""
-    monkeypatch.setattr("bireme.core.config.compile_mode", "never")
+    monkeypatch.setattr("bireme.host.config.compile_mode", "never")
     side = {"alexnet": 224, "googlenet": 224, "inception_v3": 96}.get(name, 32)
     real, ours = twins(paddle, name, {"num_classes": 10})
     before = {k: v.numpy() for k, v in ours.state_dict().items()}
@@ -209,7 +209,7 @@ def test_every_network_trains_as_paddles(paddle, monkeypatch, name):
 
 def test_steps_of_mobilenet_v3_compile_once(monkeypatch):
     """Nothing in the network changes the recorded program from step to step."""
-    monkeypatch.setattr("bireme.core.config.compile_mode", "always")
+    monkeypatch.setattr("bireme.host.config.compile_mode", "always")
     model = models.mobilenet_v3_small(scale=0.35, num_classes=3)
     momentum = bireme.optimizer.Momentum(0.01, parameters=model.parameters())
     rng = np.random.default_rng(0)
@@ -240,7 +240,7 @@ def test_functions_take_paddles_arguments(paddle, name):
 
 
 def test_training_reaches_every_parameter(monkeypatch):
-    monkeypatch.setattr("bireme.core.config.compile_mode", "never")
+    monkeypatch.setattr("bireme.host.config.compile_mode", "never")
     model = models.mobilenet_v3_small(scale=0.35, num_classes=3)
     x = bireme.to_tensor(np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype("float32"))
     model(x).sum().backward()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import bireme
 from bireme import passes
+from bireme.capture import symbols
+from bireme.capture.capture import Captured
 from bireme.convert.onnx.lowered import write_call
 from bireme.convert.onnx.rules import RULES
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core import dims
 from bireme.core.aval import NumberType
-from bireme.core.capture import Captured
 from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 
 OLDEST_OPSET = 11
 
@@ -25,7 +30,7 @@ class UnsupportedOps(BiremeError, NotImplementedError):
     """Operations that ONNX cannot express."""
 
 
-def to_onnx(captured: Captured, opset: int = 17) -> Any:
+def to_onnx(captured: Captured, opset: int = 17) -> ModelProto:
     """The captured function as an `onnx.ModelProto`."""
     if not isinstance(opset, int) or opset < OLDEST_OPSET:
         raise InvalidArgument(f"opset_version must be at least {OLDEST_OPSET}. Received: {opset!r}")
@@ -35,7 +40,7 @@ def to_onnx(captured: Captured, opset: int = 17) -> Any:
     return _Exporter(graph, n_arguments, weights, Writer(opset)).model()
 
 
-def graph_to_onnx(graph: Graph, opset: int = 17) -> Any:
+def graph_to_onnx(graph: Graph, opset: int = 17) -> ModelProto:
     """A graph whose weights are all constants as an `onnx.ModelProto`; no pass changes it."""
     n_arguments = len(graph.inputs) - len(graph.constants)
     return _Exporter(graph, n_arguments, [], Writer(opset)).model()
@@ -43,12 +48,7 @@ def graph_to_onnx(graph: Graph, opset: int = 17) -> Any:
 
 def _inference_graph(captured: Captured) -> Graph:
     graph = captured.graph
-    outputs = graph.outputs[: len(captured.tracked)]
-    trimmed = Graph(
-        graph.inputs, graph.nodes, outputs, graph.n_floats, graph.n_ints, graph.names,
-        graph.constants, graph.numbers, graph.keys,
-    )  # fmt: skip
-    return passes.run(trimmed)
+    return passes.run(graph.copy(outputs=graph.outputs[: len(captured.tracked)]))
 
 
 class _Exporter:
@@ -60,7 +60,7 @@ class _Exporter:
         self.names: dict[Any, str] = {}
         self.missing: dict[str, str] = {}  # ops that cannot be written, and why
 
-    def model(self) -> Any:
+    def model(self) -> ModelProto:
         w, graph = self.w, self.graph
         arguments = []
         weights = iter(self.weights)
@@ -72,7 +72,7 @@ class _Exporter:
                 arguments.append(w.value_info(name, t))
                 for axis, d in enumerate(t.shape):
                     if dims.is_symbolic(d):
-                        symbol, factor = dims.unknown(d)
+                        symbol, factor = symbols.unknown(d)
                         w.sizes.setdefault(symbol, (name, axis, factor))
             else:
                 w.weight(name, next(weights))

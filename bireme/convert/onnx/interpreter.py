@@ -7,12 +7,22 @@ over known values are folded at once, so shape arithmetic never becomes part of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from bireme.convert.onnx.imports import FOLDS, RULES, Entry
-from bireme.convert.onnx.reader import MAX_DEPTH, Model, OnnxError, check_size, domain_of, where
+from bireme.convert.onnx.reader import (
+    MAX_DEPTH,
+    MAX_KNOWN,
+    Model,
+    OnnxError,
+    bytes_of,
+    check_known,
+    check_size,
+    domain_of,
+    where,
+)
 from bireme.convert.onnx.writer import onnx_package
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError, CaptureError, ShapeMismatch
@@ -20,14 +30,21 @@ from bireme.core.tensor import Tensor
 from bireme.ops.creation import to_tensor
 from bireme.ops.dimensions import dimensions
 
-MAX_STEPS = 1_000_000  # nodes that one call may run, loops included
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, SparseTensorProto
+
+
+Value: TypeAlias = "Tensor | np.ndarray"  # to be computed, or known
+Values: TypeAlias = "Value | Sequence[Any] | None"  # what a node makes
+
+MAX_STEPS = 250_000  # nodes that one call may run, loops included
 
 
 class NotFoldable(Exception):
     """Raised by a fold that leaves the work to the rule."""
 
 
-def to_value(known: Any) -> Tensor:
+def to_value(known: object) -> Tensor:
     """A known value as a tensor."""
     if isinstance(known, Tensor):
         return known
@@ -47,7 +64,7 @@ def to_value(known: Any) -> Tensor:
     return to_tensor(known)
 
 
-def tidy(known: Any) -> Any:
+def tidy(known: object) -> Any:
     """An array of objects that are all plain integers as an int64 array."""
     if isinstance(known, np.ndarray) and known.dtype == object:
         items = known.ravel().tolist()
@@ -61,7 +78,7 @@ class NodeView:
 
     __slots__ = ("_attrs", "_node", "opset", "run", "scope")
 
-    def __init__(self, node: Any, attrs: dict[str, Any], opset: int, run: Run, scope: Scope):
+    def __init__(self, node: NodeProto, attrs: dict[str, Any], opset: int, run: Run, scope: Scope):
         self._node = node
         self._attrs = attrs
         self.opset = opset
@@ -83,11 +100,11 @@ class NodeView:
     def attr(self, name: str, default: Any = None) -> Any:
         return self._attrs.get(name, default)
 
-    def known(self, value: Any) -> np.ndarray:
+    def known(self, value: Value) -> np.ndarray:
         """The contents of a value; raises CaptureError where there are none yet."""
         return value.numpy() if isinstance(value, Tensor) else value
 
-    def dtype(self, name: str, default: Any = None) -> Any:
+    def dtype(self, name: str, default: np.dtype | None = None) -> Any:
         """The NumPy dtype of an attribute that holds one of ONNX's element types."""
         code = self._attrs.get(name)
         if not code:
@@ -124,9 +141,13 @@ class Run:
         self.weights = weights
         self.steps = 0
         self.depth = 0
+        self.known_bytes = 0
+        self.limit = MAX_KNOWN + 4 * sum(map(bytes_of, weights.values()))
         self.attributes = model.attributes
 
-    def graph(self, graph: Any, given: dict[str, Any], around: Scope | None = None) -> list[Any]:
+    def graph(
+        self, graph: GraphProto, given: dict[str, Any], around: Scope | None = None
+    ) -> list[Any]:
         """The results of a graph on these inputs."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -145,7 +166,9 @@ class Run:
         self.depth -= 1
         return [scope[o.name] for o in graph.output]
 
-    def node(self, node: Any, scope: Scope, opsets: dict[str, int], outer: dict[str, Any]) -> None:
+    def node(
+        self, node: NodeProto, scope: Scope, opsets: dict[str, int], outer: dict[str, Any]
+    ) -> None:
         """Run one node; `outer` are the attributes of the function it is in."""
         self.steps += 1
         if self.steps > MAX_STEPS:
@@ -172,8 +195,19 @@ class Run:
         for name, value in zip(node.output, results, strict=False):
             if name:
                 if isinstance(value, Tensor):
-                    check_size(value._value.aval.shape, f"ONNX {where(node)}: {name!r}")
+                    t = value._value.aval
+                    check_size(t.shape, t.dtype.itemsize, f"ONNX {where(node)}: {name!r}")
+                elif value is not None:
+                    self._count(value, node)
                 scope.values[name] = tidy(value)
+
+    def _count(self, value: Any, node: Any) -> None:
+        """Known values are made while a model is read: a small file must not fill the memory."""
+        self.known_bytes += bytes_of(value)
+        if self.known_bytes > self.limit:
+            raise OnnxError(
+                f"ONNX {where(node)}: the model folds to more than {self.limit} bytes of constants"
+            )
 
     def _results(
         self, node: Any, scope: Scope, opsets: dict[str, int], outer: dict[str, Any]
@@ -190,6 +224,8 @@ class Run:
         if not domain and all(i is None or isinstance(i, np.ndarray) for i in given):
             fold = FOLDS.get(node.op_type)
             if fold is not None:
+                if bytes_of(given) > self.limit:  # the same value may be given many times
+                    raise OnnxError(f"its inputs have more than {self.limit} bytes")
                 try:
                     return _listed(fold(view, *given))
                 except NotFoldable:
@@ -269,20 +305,26 @@ def _listed(made: Any) -> Sequence[Any]:
     return made if isinstance(made, tuple) else (made,)
 
 
-def dense(model: Model, sparse: Any) -> np.ndarray:
+def dense(model: Model, sparse: SparseTensorProto) -> np.ndarray:
     """A SparseTensorProto written out."""
     shape = tuple(sparse.dims)
-    check_size(shape, f"tensor {sparse.values.name!r}")
+    label = f"tensor {sparse.values.name!r}"
     values, indices = model.array(sparse.values), model.array(sparse.indices)
+    check_known(shape, values.dtype.itemsize, label)
     out = np.zeros(shape, values.dtype)
-    if indices.ndim == 1:
-        out.reshape(-1)[indices] = values
-    else:
-        out[tuple(indices.T)] = values
+    try:
+        if indices.ndim == 1:
+            out.reshape(-1)[indices] = values
+        else:
+            out[tuple(indices.T)] = values
+    except (IndexError, ValueError, TypeError) as e:
+        raise OnnxError(
+            f"{label} has places that do not fit its shape {list(shape)}: {e}"
+        ) from None
     return out
 
 
-def function_body(node: Any, given: list[Any] | None, opset: int) -> Any:
+def function_body(node: NodeProto, given: list[Any] | None, opset: int) -> Any:
     """ONNX's own definition of an op through others, if it has one."""
     onnx = onnx_package()
     if domain_of(node):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.convert.captured import CapturedCalls
 from bireme.convert.onnx.imports import RULES
 from bireme.convert.onnx.interpreter import Run, dense, function_body, to_value
 from bireme.convert.onnx.reader import (
@@ -17,21 +19,19 @@ from bireme.convert.onnx.reader import (
     read_model,
     subgraphs,
     where,
-)  # fmt: skip
+)
 from bireme.convert.onnx.writer import onnx_package
-from bireme.core.capture import capture
-from bireme.core.capture_trace import is_capturing
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant
-from bireme.core.trace import state
-from bireme.jit.static_function import CapturedCall
 from bireme.nn.layer.layer import Layer
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 
 # A constant of up to this many elements stays a known value, so that shapes can be made from it.
 _SMALL = 1024
-_EAGER = object()
-_MAX_CALLS = 256  # captured graphs, one per set of input types
 
 
 class OnnxLayer(Layer):
@@ -42,14 +42,14 @@ class OnnxLayer(Layer):
     then, so shape arithmetic disappears. Where results decide what runs next, it runs eagerly.
     """
 
-    def __init__(self, source: Any):
+    def __init__(self, source: str | PathLike[str] | bytes | ModelProto):
         super().__init__()
         self._model = read_model(source)
         _check_ops(self._model)
-        self._calls: dict[Any, Any] = {}
         self._weights: dict[str, Any] = {}
         self._held: dict[str, Tensor] = {}
         self._read_weights()
+        self._calls = CapturedCalls(self._run, self._held, "an ONNX model")
         graph = self._model.graph
         own = {t.name for t in graph.initializer} | {
             t.values.name for t in graph.sparse_initializer
@@ -85,30 +85,7 @@ class OnnxLayer(Layer):
         return specs
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        given = self._given(inputs, named)
-        names = list(given)
-        if is_capturing() or not all(isinstance(v, Tensor) for v in given.values()):
-            return self._run(given)
-        tensors = list(given.values())
-        tape = state.trace.tape
-        types = tuple([t._value.aval for t in tensors])
-        needs = tuple([t._node is not None for t in tensors]) if tape else ()
-        key = (tuple(names), types, needs, tape, state.trace.amp)
-        call = self._calls.get(key)
-        if call is None or (call is not _EAGER and not call.is_current()):
-            call: Any = _EAGER
-            # What cannot be captured runs eagerly, and what is wrong raises there again.
-            with contextlib.suppress(BiremeError):
-                captured = capture(
-                    lambda arguments: self._run(dict(zip(names, arguments, strict=True))),
-                    types, label="an ONNX model", needs=needs, names=names, known=self._held,
-                    tape=tape, amp=state.trace.amp,
-                )  # fmt: skip
-                call = CapturedCall(captured)
-            if len(self._calls) >= _MAX_CALLS:
-                self._calls.clear()
-            self._calls[key] = call
-        return self._run(given) if call is _EAGER else call(tensors)
+        return self._calls(self._given(inputs, named))
 
     def _run(self, given: dict[str, Any]) -> Any:
         outs = Run(self._model, self._weights).graph(self._model.graph, given)

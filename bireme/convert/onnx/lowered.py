@@ -13,9 +13,9 @@ import numpy as np
 
 from bireme.convert.onnx.primitives import PRIMITIVES
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
-from bireme.core import jax_door
 from bireme.core.aval import Aval, NumberType
 from bireme.core.op import Call
+from bireme.host import jax_door
 
 
 def write_call(w: Writer, call: Call, given: Sequence[Any]) -> list[str]:

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.convert.onnx.writer import onnx_package
-from bireme.core.errors import BiremeError
+from bireme.core.errors import FileFormatError
+from bireme.io.foreign import possible_shape, read_whole
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
 
 OLDEST, NEWEST = 1, 27
-MAX_ELEMENTS = 1 << 31  # of one tensor
+MAX_BYTES = 1 << 33  # of one value that a node makes
+MAX_KNOWN = 1 << 28  # bytes of all known values of a run, beyond those in the file
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32  # of graphs inside graphs
 _DOMAINS = ("", "ai.onnx")
 
 
-class OnnxError(BiremeError, ValueError):
+class OnnxError(FileFormatError):
     """An ONNX file that is broken, or that asks for something which does not exist here."""
 
 
@@ -42,21 +49,22 @@ class Model:
     attributes: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
     inner: dict[int, tuple[Any, dict[str, np.ndarray]]] = field(default_factory=dict)
 
-    def inner_weights(self, graph: Any) -> dict[str, np.ndarray]:
+    def inner_weights(self, graph: GraphProto) -> dict[str, np.ndarray]:
         """The initializers of a graph inside a node."""
         known = self.inner.get(id(graph))
         if known is None:
             known = self.inner[id(graph)] = (
-                graph, {t.name: self.array(t) for t in graph.initializer}
-            )  # fmt: skip
+                graph,
+                {t.name: self.array(t) for t in graph.initializer},
+            )
         return known[1]
 
-    def array(self, tensor: Any) -> np.ndarray:
+    def array(self, tensor: TensorProto) -> np.ndarray:
         """The contents of a TensorProto."""
         return read_tensor(tensor, self.folder, self.files)
 
 
-def read_model(source: Any) -> Model:
+def read_model(source: str | PathLike[str] | bytes | ModelProto) -> Model:
     """A model from a file name, the bytes of a file, or an `onnx.ModelProto`."""
     onnx = onnx_package()
     folder = None
@@ -67,8 +75,7 @@ def read_model(source: Any) -> Model:
             data = bytes(source)
         elif isinstance(source, str | os.PathLike):
             folder = os.path.dirname(os.path.abspath(os.fspath(source)))
-            with open(source, "rb") as file:
-                data = file.read()
+            data = read_whole(source, "onnx.load")
         else:
             raise OnnxError(
                 "a file name, bytes or an onnx.ModelProto was expected. Received: "
@@ -124,19 +131,19 @@ def _plain(domain: str) -> str:
     return "" if domain in _DOMAINS else domain
 
 
-def domain_of(node: Any) -> str:
+def domain_of(node: NodeProto) -> str:
     """A node's domain, empty for ONNX's own."""
     return _plain(node.domain)
 
 
-def subgraphs(node: Any) -> list[Any]:
+def subgraphs(node: NodeProto) -> list[Any]:
     """The graphs among a node's attributes."""
     return [a.g for a in node.attribute if a.HasField("g")] + [
         g for a in node.attribute for g in a.graphs
     ]
 
 
-def all_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
+def all_nodes(graph: GraphProto, depth: int = 0) -> Iterator[Any]:
     """Every node of a graph and of the graphs inside it."""
     if depth > MAX_DEPTH:
         raise OnnxError(f"graphs are nested more than {MAX_DEPTH} deep")
@@ -146,31 +153,49 @@ def all_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
             yield from all_nodes(inner, depth + 1)
 
 
-def where(node: Any) -> str:
+def where(node: NodeProto) -> str:
     """How messages name a node."""
     results = ", ".join(node.output)
     return f"node {node.name or '(unnamed)'!r} ({node.op_type} -> {results})"
 
 
-def check_size(shape: Any, what: str) -> None:
-    """Refuse a tensor that could not be held, before anyone tries to make it."""
-    if all(type(d) is int or isinstance(d, np.integer) for d in shape):
-        count = math.prod(int(d) for d in shape)
-        if count > MAX_ELEMENTS:
-            raise OnnxError(
-                f"{what} would have {count} elements, shape {[int(d) for d in shape]}; at most "
-                f"{MAX_ELEMENTS} are allowed"
-            )
+def check_size(shape: Sequence[Any], itemsize: int, what: str, limit: int = MAX_BYTES) -> None:
+    """Refuse a value that could not be held, before anyone tries to make it."""
+    if not all(type(d) is int or isinstance(d, np.integer) for d in shape):
+        return  # sizes that are open yet
+    sizes = [int(d) for d in shape]
+    if not possible_shape(sizes):
+        raise OnnxError(f"{what} cannot have the shape {sizes!r:.200}")
+    count = math.prod(sizes) * itemsize
+    if count > limit:
+        raise OnnxError(
+            f"{what} would have {count} bytes, shape {sizes}; at most {limit} are allowed"
+        )
 
 
-def read_tensor(tensor: Any, folder: str | None, files: dict[str, Any]) -> np.ndarray:
+def check_known(shape: Sequence[Any], itemsize: int, what: str = "the result") -> None:
+    """The same for a value that is made at once, while the model is read."""
+    check_size(shape, itemsize, what, MAX_KNOWN)
+
+
+def bytes_of(value: object) -> int:
+    """The memory that a known value takes."""
+    if isinstance(value, list | tuple):
+        return 8 * len(value) + sum(map(bytes_of, value))
+    if not isinstance(value, np.ndarray):
+        return 0
+    if value.dtype != object:
+        return value.nbytes
+    return 8 * value.size + sum([len(v) for v in value.ravel().tolist() if isinstance(v, str)])
+
+
+def read_tensor(tensor: TensorProto, folder: str | None, files: dict[str, Any]) -> np.ndarray:
     """A TensorProto as an array; what is stored outside is mapped from the model's folder."""
     onnx = onnx_package()
     label = f"tensor {tensor.name!r}"
     shape = tuple(tensor.dims)
-    if any(d < 0 for d in shape):
-        raise OnnxError(f"{label} has a negative size: {list(shape)}")
-    check_size(shape, label)
+    if not possible_shape(shape):
+        raise OnnxError(f"{label} cannot have the shape {list(shape)!r:.200}")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, shape, folder, files)
     try:
@@ -179,7 +204,9 @@ def read_tensor(tensor: Any, folder: str | None, files: dict[str, Any]) -> np.nd
         raise OnnxError(f"{label} of shape {list(shape)} cannot be read: {e}") from None
 
 
-def _external(tensor: Any, shape: tuple[int, ...], folder: str | None, files: Any) -> np.ndarray:
+def _external(
+    tensor: TensorProto, shape: tuple[int, ...], folder: str | None, files: Any
+) -> np.ndarray:
     onnx = onnx_package()
     label = f"tensor {tensor.name!r}"
     given = {e.key: e.value for e in tensor.external_data}
@@ -189,6 +216,8 @@ def _external(tensor: Any, shape: tuple[int, ...], folder: str | None, files: An
             f"{label} is stored in the file {location!r} beside the model: load the model by its "
             "path, not from bytes"
         )
+    if "\0" in location:
+        raise OnnxError(f"{label} is in a file whose name holds a NUL: {location!r:.100}")
     path = os.path.realpath(os.path.join(folder, location))
     root = os.path.realpath(folder)
     if not location or os.path.isabs(location) or os.path.commonpath([path, root]) != root:

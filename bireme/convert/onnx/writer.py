@@ -5,14 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bireme.core import dims
+from bireme.api.types import DTypeLike
+from bireme.capture import symbols
 from bireme.core.aval import Aval
 from bireme.core.dtype import DType, as_dtype
 from bireme.core.errors import BiremeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from onnx import ValueInfoProto
 
 
 class MissingPackage(BiremeError, ImportError):
@@ -23,12 +29,12 @@ class UnsupportedForm(BiremeError, NotImplementedError):
     """An operation with arguments that ONNX cannot express."""
 
 
-def onnx_package() -> Any:
+def onnx_package() -> ModuleType:
     """The `onnx` package, or an error that says how to get it."""
     try:
         import onnx
-        import onnx.helper  # type: ignore[import-not-found]
-        import onnx.numpy_helper  # type: ignore[import-not-found]
+        import onnx.helper
+        import onnx.numpy_helper
     except ImportError:
         raise MissingPackage(
             "exporting to ONNX needs the package 'onnx': pip install 'bireme[onnx]'"
@@ -101,7 +107,7 @@ class Writer:
         )
         return name
 
-    def constant(self, value: Any, dtype: Any = None) -> str:
+    def constant(self, value: npt.ArrayLike, dtype: DTypeLike | None = None) -> str:
         """A small constant; equal ones are written once."""
         array = np.asarray(value, None if dtype is None else as_dtype(dtype).numpy)
         key = (array.dtype.str, array.shape, array.tobytes())
@@ -137,17 +143,17 @@ class Writer:
             target = self.shape(shape)
         return self.emit("Reshape", x, target, allowzero=1 if 0 in shape else None)
 
-    def dimension(self, dim: Any) -> str:
+    def dimension(self, dim: object) -> str:
         """A symbolic dimension as an int64 vector of one element."""
         text = str(dim)
         name = self._dimensions.get(text)
         if name is None:
-            name = self._dimensions[text] = self._expression(dims._tree(text))
+            name = self._dimensions[text] = self._expression(symbols.syntax_tree(text))
         return name
 
     def _expression(self, node: ast.expr) -> str:
         if isinstance(node, ast.Constant):
-            return self.ints([node.value])  # type: ignore[list-item]
+            return self.ints([node.value])  # pyright: ignore[reportArgumentType]
         if isinstance(node, ast.Name):
             source, axis, factor = self.sizes[node.id]
             whole = self.emit("Shape", source)
@@ -169,6 +175,6 @@ class Writer:
             return self.emit({"mod": "Mod", "max": "Max", "min": "Min"}[name], *arguments)
         raise BiremeError(f"the dimension {ast.unparse(node)!r} has no ONNX form")
 
-    def value_info(self, name: str, t: Aval) -> Any:
+    def value_info(self, name: str, t: Aval) -> ValueInfoProto:
         shape = [d if type(d) is int else str(d) for d in t.shape]
         return self.onnx.helper.make_tensor_value_info(name, self.element_type(t.dtype), shape)

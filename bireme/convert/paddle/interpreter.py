@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from bireme.convert.paddle.program_desc import DTYPES
 from bireme.core.errors import BiremeError, CaptureError
 from bireme.core.tensor import Tensor
 
-MAX_STEPS = 1_000_000  # ops that one run may take, loops included
+MAX_STEPS = 20_000  # ops that one run may take beyond 256 times the program's, loops included
 MAX_DEPTH = 32  # blocks inside blocks
 # Ops whose results have other rows than their inputs.
 _NO_SEQUENCES = {"sequence_pool", "shape", "arg_max", "arg_min", "mean", "size"}
 _NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
-Rule = Callable[["Step"], Any]
+# The value of a slot, values of several by slot, or nothing.
+Results: TypeAlias = "Tensor | Known | Sequence[Any] | dict[str, Any] | None"
+Rule = Callable[["Step"], Results]
 RULES: dict[str, tuple[Rule, str]] = {}
 
 
@@ -133,7 +135,7 @@ class Step:
         value = self.attr(name, [])
         return list(value) if isinstance(value, list | tuple) else [value]
 
-    def contents(self, value: Any, what: str) -> list[Any]:
+    def contents(self, value: Tensor | Known, what: str) -> list[Any]:
         if isinstance(value, Known):
             return value.array.ravel().tolist()
         # The reading raises CaptureError while a graph is made; eagerly it gives the contents.
@@ -187,6 +189,7 @@ class Run:
         self.program = program
         self.weights = weights
         self.steps = 0
+        self.limit = MAX_STEPS + 256 * sum(len(b.ops) for b in program.blocks)
         self.scope = Scope()
 
     def __call__(self, inputs: dict[str, Any], lod: dict[str, str]) -> list[Tensor]:
@@ -206,8 +209,8 @@ class Run:
             raise ModelFileError(f"blocks lie in each other more than {MAX_DEPTH} deep")
         for op in block.ops:
             self.steps += 1
-            if self.steps > MAX_STEPS:
-                raise ModelFileError(f"a run takes more than {MAX_STEPS} operations")
+            if self.steps > self.limit:
+                raise ModelFileError(f"a run takes more than {self.limit} operations")
             try:
                 self._op(op, scope)
             except CaptureError:
@@ -215,7 +218,7 @@ class Run:
             except BiremeError as e:
                 if not getattr(e, "_located", False):
                     e.args = (f"Paddle op [{op.type}] ({op!s:.200}): {e}", *e.args[1:])
-                    e._located = True  # type: ignore[attr-defined]
+                    e._located = True  # pyright: ignore[reportAttributeAccessIssue]
                 raise
             except (TypeError, KeyError, IndexError, AttributeError, OverflowError) as e:
                 raise _damaged(op, e) from e
@@ -294,6 +297,6 @@ def check_rules(program: Program) -> None:
         )
 
 
-def dims_of(value: Any) -> Sequence[Any]:
+def dims_of(value: Tensor | Known) -> Sequence[Any]:
     """The shape of a value; dimensions may be symbolic."""
     return value.array.shape if isinstance(value, Known) else value._value.aval.shape

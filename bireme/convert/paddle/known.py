@@ -7,9 +7,9 @@ arithmetic never becomes part of the graph and `reshape` sees dimensions, not te
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from bireme.core.tensor import Tensor
 from bireme.ops.creation import to_tensor
 from bireme.ops.dimensions import dimensions
 from bireme.ops.manipulation import reshape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 LARGEST = 4096  # elements; a larger constant is a tensor
 
@@ -30,7 +33,7 @@ class Known:
     dtype: str
 
     @staticmethod
-    def of(items: Any, dtype: str, shape: tuple[int, ...] | None = None) -> Known:
+    def of(items: Sequence[Any], dtype: str, shape: tuple[int, ...] | None = None) -> Known:
         array = np.empty(len(items), object)
         array[:] = items
         return Known(array if shape is None else array.reshape(shape), dtype)
@@ -49,13 +52,13 @@ class Known:
         return reshape(flat, list(self.array.shape))
 
 
-def settled(array: Any, dtype: str) -> Known:
+def settled(array: npt.ArrayLike, dtype: str) -> Known:
     """A result as a Known: Python numbers, integers where the dtype holds integers."""
-    array = np.asarray(array, object)
+    given = np.asarray(array, object)
     kind = dt.as_dtype(dtype)
-    out = np.empty(array.shape, object)
-    for at in np.ndindex(array.shape):
-        out[at] = _number(array[at], kind)
+    out = np.empty(given.shape, object)
+    for at in np.ndindex(given.shape):
+        out[at] = _number(given[at], kind)
     return Known(out, dtype)
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 import bireme.convert.paddle.rules as _rules  # noqa: F401  (fills the table)
+from bireme.capture import symbols, tree
+from bireme.capture.capture import Captured, capture
+from bireme.capture.recorder import is_capturing
 from bireme.convert.paddle.interpreter import Run, check_rules
 from bireme.convert.paddle.params import read_combined, read_separate
 from bireme.convert.paddle.pir import read_pir
 from bireme.convert.paddle.program import ModelFileError, Program, UnsupportedModel, Var
 from bireme.convert.paddle.program_desc import read_program_desc
-from bireme.core import dims, tree
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.capture import Captured, capture
-from bireme.core.capture_trace import is_capturing
 from bireme.core.errors import CaptureError, InvalidArgument
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
@@ -58,6 +58,8 @@ def find_files(path: str, params: str | None = None) -> Files | None:
                     return Files(candidate, os.path.join(path, weights))
             return Files(candidate, path)
         path = candidate
+    if _is_ours(f"{path}.json"):  # jit.save has written it under the name of a Paddle model
+        return None
     program = None
     for candidate in (path, f"{path}.json", f"{path}.pdmodel"):
         if os.path.isfile(candidate) and _looks_like_paddle(candidate):
@@ -76,6 +78,13 @@ def find_files(path: str, params: str | None = None) -> Files | None:
     if os.path.basename(program) == "__model__":
         return Files(program, os.path.dirname(program) or ".")
     return Files(program, None)
+
+
+def _is_ours(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return b'"format": "bireme.graph"' in file.read(4096)
 
 
 def _looks_like_paddle(path: str) -> bool:
@@ -236,7 +245,9 @@ class PaddleModel(Layer):
             for name, t in zip(self.input_names, self.input_types, strict=True)
         ]
 
-    def capture(self, types: Sequence[Aval], needs: Any = (), tape: bool = False) -> Captured:
+    def capture(
+        self, types: Sequence[Aval], needs: Sequence[bool] = (), tape: bool = False
+    ) -> Captured:
         """The model as a graph for inputs of `types`: one for all sizes where that is possible,
         else one for these sizes."""
         while True:
@@ -260,10 +271,10 @@ class PaddleModel(Layer):
     def _declared(self, types: Sequence[Aval]) -> list[Aval]:
         for candidate in self._declarations:
             with contextlib.suppress(InvalidArgument):
-                dims.solve(candidate, list(types), self.input_names)
+                symbols.solve(candidate, list(types), self.input_names)
                 return candidate
         # Whatever relation between sizes was tried, they are what the file says.
-        dims.solve(_independent(self._feeds()), list(types), self.input_names)
+        symbols.solve(_independent(self._feeds()), list(types), self.input_names)
         return list(types)
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -359,7 +370,7 @@ def _types(feeds: Sequence[Var], symbol: Callable[[int, int], str]) -> list[Aval
     """The feeds' types, with the symbol of (input, axis) for every open size."""
     return [
         aval(
-            tuple([dims.parse(symbol(i, a)) if d == -1 else d for a, d in enumerate(v.shape)]),
+            tuple([symbols.parse(symbol(i, a)) if d == -1 else d for a, d in enumerate(v.shape)]),
             dt.as_dtype(v.dtype or "float32"),
         )
         for i, v in enumerate(feeds)

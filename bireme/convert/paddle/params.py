@@ -14,9 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bireme.convert.paddle.program import ModelFileError, Var
-from bireme.convert.paddle.program_desc import DTYPES, MAX_RANK, TENSOR_DESC
+from bireme.convert.paddle.program_desc import DTYPES, TENSOR_DESC
 from bireme.convert.paddle.wire import decode
 from bireme.core import dtype as dt
+from bireme.io.foreign import open_regular, possible_shape
 
 MAX_LOD_LEVELS = 16
 MAX_DESC = 4096  # bytes of a TensorDesc: a type and a few sizes
@@ -49,7 +50,7 @@ def read_tensor(data: memoryview, at: int, what: str) -> tuple[np.ndarray, int]:
     desc = decode(TENSOR_DESC, take(size), what)
     name = DTYPES.get(desc.get("data_type", -1))
     shape = desc.get("dims", [])
-    if name is None or len(shape) > MAX_RANK or any(d < 0 for d in shape):
+    if name is None or not possible_shape(shape):
         raise ModelFileError(f"{what}: type {desc.get('data_type')}, shape {shape!r:.200}")
     dtype = np.dtype(dt.as_dtype(name).numpy)
     content = take(math.prod(shape) * dtype.itemsize)  # Python's integers: no overflow
@@ -83,12 +84,13 @@ def read_separate(folder: str, parameters: Sequence[Var]) -> dict[str, np.ndarra
     """Every parameter from a file of its name in `folder`."""
     arrays = {}
     for var in parameters:
-        if os.path.basename(var.name) != var.name or var.name in ("", ".", ".."):
+        plain = os.path.basename(var.name) == var.name and "\0" not in var.name
+        if not plain or var.name in ("", ".", ".."):
             raise ModelFileError(f"a parameter named {var.name!r:.80} cannot be a file")
         path = os.path.join(folder, var.name)
-        if not os.path.isfile(path):
+        if not os.path.exists(path):
             raise ModelFileError(f"the parameter file {path} is missing")
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = memoryview(file.read())
         arrays[var.name], at = read_tensor(data, 0, path)
         if at != len(data):

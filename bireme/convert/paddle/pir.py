@@ -22,6 +22,7 @@ from bireme.convert.paddle.program import (
     Var,
 )
 from bireme.convert.paddle.program_desc import MAX_MODEL, MAX_RANK
+from bireme.core.errors import FileFormatError
 
 NEWEST = 4
 MAX_DEPTH = 32
@@ -52,7 +53,7 @@ def read_pir(data: bytes) -> Program:
                 f"PIR version {version!r:.40}; this reader knows versions up to {NEWEST}"
             )
         return _Reader().program(document["program"])
-    except ModelFileError:
+    except FileFormatError:
         raise
     except RecursionError:
         raise ModelFileError("the program is nested too deeply") from None

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bireme.core.errors import BiremeError
+from bireme.core.errors import FileFormatError
 
 
-class ModelFileError(BiremeError, ValueError):
+class ModelFileError(FileFormatError):
     """A model file that cannot be read: damaged, foreign, or from a newer version."""
 
 
-class UnsupportedModel(BiremeError, NotImplementedError):
+class UnsupportedModel(FileFormatError, NotImplementedError):
     """A readable model that uses something Bireme has no rule for."""
 
 

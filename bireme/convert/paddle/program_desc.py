@@ -158,12 +158,12 @@ def _find_ends(program: Program) -> None:
     rest = []
     for op in main.ops:
         if op.type == "feed":
-            (name,) = op.outputs.get("Out") or [""]
+            name = _only(op.outputs.get("Out"), "feed")
             if name not in main.vars:
                 raise ModelFileError(f"the input {name!r:.80} is not declared")
             feeds.append((op.attrs.get("col") or 0, main.vars[name]))
         elif op.type == "fetch":
-            (name,) = op.inputs.get("X") or [""]
+            name = _only(op.inputs.get("X"), "fetch")
             fetches.append((op.attrs.get("col") or 0, name))
         else:
             rest.append(op)
@@ -175,3 +175,9 @@ def _find_ends(program: Program) -> None:
             "the program has no results ('fetch'): it is a training program, not one that "
             "save_inference_model wrote"
         )
+
+
+def _only(names: list[str] | None, op: str) -> str:
+    if names is None or len(names) != 1:
+        raise ModelFileError(f"[{op}] is for one value. Received: {names!r:.80}")
+    return names[0]

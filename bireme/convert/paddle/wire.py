@@ -64,15 +64,14 @@ def decode(schema: Schema, data: memoryview, what: str = "message") -> dict[str,
             continue
         name, kind, repeated = entry
         expected = _BYTES if isinstance(kind, dict) else _WIRE.get(kind, _VARINT)
-        if repeated:
-            items = found.setdefault(name, [])
-            if wire == _BYTES and expected != _BYTES:
-                items += _packed(str(kind), part, what)
-                continue
+        items: list[Any] | None = found.setdefault(name, []) if repeated else None
+        if items is not None and wire == _BYTES and expected != _BYTES:
+            items += _packed(str(kind), part, what)
+            continue
         if wire != expected:
             raise ModelFileError(f"{what}: field '{name}' has wire type {wire}, not {expected}")
         made = _value(kind, part, value, f"{what}.{name}")
-        if repeated:
+        if items is not None:
             items.append(made)
         else:
             found[name] = made

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from bireme.api.types import TensorLike
 from bireme.core.errors import InvalidArgument
 
 
-def calculate_density(x: Any) -> float:
+def calculate_density(x: TensorLike) -> float:
     """The share of elements that are not zero.
 
     >>> calculate_density(np.array([[0, 1, 3, 0], [1, 1, 0, 1]]))

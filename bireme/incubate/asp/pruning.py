@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.incubate.asp.masks import ALGORITHMS, create_mask
 from bireme.nn import Layer, naming
+
+if TYPE_CHECKING:
+    from bireme.optimizer.optimizer import Optimizer
+
 
 # (weight, m, n, algorithm, parameter's name) -> (pruned weight, mask)
 PruningFunction = Callable[[np.ndarray, int, int, str, str], tuple[np.ndarray, np.ndarray]]
@@ -45,7 +49,9 @@ _functions: dict[str, PruningFunction] = {
 }
 
 
-def add_supported_layer(layer: Any, pruning_func: PruningFunction | None = None) -> None:
+def add_supported_layer(
+    layer: Layer | type[Layer] | str, pruning_func: PruningFunction | None = None
+) -> None:
     """Prune another kind of layer too: its class, an instance, or the name of a parameter.
 
     `pruning_func(weight, m, n, algorithm, name)` gives the pruned weight and its mask.
@@ -63,20 +69,20 @@ def add_supported_layer(layer: Any, pruning_func: PruningFunction | None = None)
     _functions[name] = pruning_func or _default_pruning
 
 
-def _no_program(function: str, main_program: Any) -> None:
+def _no_program(function: str, main_program: object) -> None:
     if main_program is not None:
         raise InvalidArgument(
             f"[{function}] Bireme prunes Layers, not Programs; leave main_program out"
         )
 
 
-def set_excluded_layers(param_names: Iterable[str], main_program: Any = None) -> None:
+def set_excluded_layers(param_names: Iterable[str], main_program: object = None) -> None:
     """Never prune parameters whose names contain one of these."""
     _no_program("set_excluded_layers", main_program)
     _excluded.extend(param_names)
 
 
-def reset_excluded_layers(main_program: Any = None) -> None:
+def reset_excluded_layers(main_program: object = None) -> None:
     """Forget the exclusions."""
     _no_program("reset_excluded_layers", main_program)
     _excluded.clear()
@@ -94,7 +100,7 @@ def _pruning_function(name: str) -> PruningFunction | None:
     return _functions.get(layer) or _functions.get(layer.rpartition("_")[0])
 
 
-def decorate(optimizer: Any) -> OptimizerWithSparsityGuarantee:
+def decorate(optimizer: Optimizer) -> OptimizerWithSparsityGuarantee:
     """An optimizer whose steps leave pruned weights at zero."""
     for p in optimizer._all_parameters():
         if _pruning_function(p.name) is not None and p.name not in _masks:
@@ -104,7 +110,7 @@ def decorate(optimizer: Any) -> OptimizerWithSparsityGuarantee:
 
 
 def prune_model(
-    model: Any, n: int = 2, m: int = 4, mask_algo: str = "mask_1d", with_mask: bool = True
+    model: Layer, n: int = 2, m: int = 4, mask_algo: str = "mask_1d", with_mask: bool = True
 ) -> dict[str, np.ndarray]:
     """Set n of every m weights to zero; returns the masks by parameter name.
 
@@ -141,7 +147,7 @@ def prune_model(
 class OptimizerWithSparsityGuarantee:
     """Another optimizer whose steps end with a multiplication by the masks."""
 
-    def __init__(self, optimizer: Any):
+    def __init__(self, optimizer: Optimizer):
         self._optimizer = optimizer
 
     def __getattr__(self, name: str) -> Any:
@@ -164,10 +170,10 @@ class OptimizerWithSparsityGuarantee:
     def minimize(
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameter_list: Any = None,
-        no_grad_set: Any = None,
-    ) -> Any:
+        startup_program: object = None,
+        parameter_list: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
+    ) -> tuple[list[Any], list[tuple[Any, Tensor]]]:
         """As `step`, from gradients that `loss.backward()` has computed before."""
         done = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         self._apply()

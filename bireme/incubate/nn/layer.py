@@ -9,6 +9,7 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.incubate.nn import functional as F
 from bireme.nn import Layer
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Constant
 from bireme.nn.layer.transformer import _additive_mask, _attr_list
 
@@ -32,9 +33,14 @@ class FusedLinear(Layer):
     """x @ weight + bias; the weight is [out, in] with transpose_weight."""
 
     def __init__(
-        self, in_features: int, out_features: int, weight_attr: Any = None, bias_attr: Any = None,
-        transpose_weight: bool = False, name: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        out_features: int,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        transpose_weight: bool = False,
+        name: str | None = None,
+    ) -> None:
         super().__init__(dtype=get_default_dtype())
         shape = [out_features, in_features] if transpose_weight else [in_features, out_features]
         self.weight = self.create_parameter(shape, weight_attr)
@@ -67,9 +73,14 @@ class FusedBiasDropoutResidualLayerNorm(Layer):
     """layer_norm(residual + dropout(x + bias))."""
 
     def __init__(
-        self, embed_dim: int, dropout_rate: float = 0.5, weight_attr: Any = None,
-        bias_attr: Any = None, epsilon: float = 1e-5, name: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        dropout_rate: float = 0.5,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        epsilon: float = 1e-5,
+        name: str | None = None,
+    ) -> None:
         super().__init__(dtype=get_default_dtype())
         _positive("FusedBiasDropoutResidualLayerNorm", embed_dim=embed_dim)
         self.embed_dim, self.dropout_rate, self._epsilon = embed_dim, dropout_rate, epsilon
@@ -82,9 +93,15 @@ class FusedBiasDropoutResidualLayerNorm(Layer):
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
         return F.fused_bias_dropout_residual_layer_norm(
-            x, residual, self.linear_bias, self.ln_scale, self.ln_bias, self.dropout_rate,
-            self._epsilon, self.training,
-        )  # fmt: skip
+            x,
+            residual,
+            self.linear_bias,
+            self.ln_scale,
+            self.ln_bias,
+            self.dropout_rate,
+            self._epsilon,
+            self.training,
+        )
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, dropout_rate={self.dropout_rate}"
@@ -94,14 +111,29 @@ class FusedMultiHeadAttention(Layer):
     """Self-attention with its residual and norm."""
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout_rate: float = 0.5,
-        attn_dropout_rate: float = 0.5, kdim: int | None = None, vdim: int | None = None,
-        normalize_before: bool = False, need_weights: bool = False, qkv_weight_attr: Any = None,
-        qkv_bias_attr: Any = None, linear_weight_attr: Any = None, linear_bias_attr: Any = None,
-        pre_ln_scale_attr: Any = None, pre_ln_bias_attr: Any = None, ln_scale_attr: Any = None,
-        ln_bias_attr: Any = None, epsilon: float = 1e-5, nranks: int = 1, ring_id: int = -1,
-        transpose_qkv_wb: bool = False, name: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout_rate: float = 0.5,
+        attn_dropout_rate: float = 0.5,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        normalize_before: bool = False,
+        need_weights: bool = False,
+        qkv_weight_attr: ParamAttrLike | None = None,
+        qkv_bias_attr: ParamAttrLike | None = None,
+        linear_weight_attr: ParamAttrLike | None = None,
+        linear_bias_attr: ParamAttrLike | None = None,
+        pre_ln_scale_attr: ParamAttrLike | None = None,
+        pre_ln_bias_attr: ParamAttrLike | None = None,
+        ln_scale_attr: ParamAttrLike | None = None,
+        ln_bias_attr: ParamAttrLike | None = None,
+        epsilon: float = 1e-5,
+        nranks: int = 1,
+        ring_id: int = -1,
+        transpose_qkv_wb: bool = False,
+        name: str | None = None,
+    ) -> None:
         super().__init__(dtype=get_default_dtype())
         _positive("FusedMultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
         _alone("FusedMultiHeadAttention", nranks, ring_id)
@@ -148,9 +180,13 @@ class FusedMultiHeadAttention(Layer):
             self.ln_bias = self.create_parameter([embed_dim], ln_bias_attr, is_bias=True)
 
     def forward(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None,
-        attn_mask: Tensor | None = None, cache: Tensor | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        cache: Tensor | None = None,
+    ) -> Tensor | tuple[Any, ...]:
         """Attend to `query` itself, as Paddle's fused layer does whatever key and value are."""
         for name, given in (("key", key), ("value", value)):
             if given is not None and given is not query:
@@ -159,12 +195,26 @@ class FusedMultiHeadAttention(Layer):
                     "use nn.MultiHeadAttention"
                 )
         return F.fused_multi_head_attention(
-            query, self.qkv_weight, self.linear_weight, self.normalize_before, self.pre_ln_scale,
-            self.pre_ln_bias, self.ln_scale, self.ln_bias, self._epsilon, self.qkv_bias,
-            self.linear_bias, cache, _additive_mask(attn_mask, query.dtype), self.dropout_rate,
-            self.attn_dropout_rate, self._epsilon, self.training, num_heads=self.num_heads,
+            query,
+            self.qkv_weight,
+            self.linear_weight,
+            self.normalize_before,
+            self.pre_ln_scale,
+            self.pre_ln_bias,
+            self.ln_scale,
+            self.ln_bias,
+            self._epsilon,
+            self.qkv_bias,
+            self.linear_bias,
+            cache,
+            _additive_mask(attn_mask, query.dtype),
+            self.dropout_rate,
+            self.attn_dropout_rate,
+            self._epsilon,
+            self.training,
+            num_heads=self.num_heads,
             transpose_qkv_wb=self.transpose_qkv_wb,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         return (
@@ -178,14 +228,26 @@ class FusedFeedForward(Layer):
     """The feed-forward block of a transformer with its residual and norm."""
 
     def __init__(
-        self, d_model: int, dim_feedforward: int, dropout_rate: float = 0.1,
-        epsilon: float = 1e-5, activation: str = "relu", act_dropout_rate: float | None = None,
-        normalize_before: bool = False, linear1_weight_attr: Any = None,
-        linear1_bias_attr: Any = None, linear2_weight_attr: Any = None,
-        linear2_bias_attr: Any = None, ln1_scale_attr: Any = None, ln1_bias_attr: Any = None,
-        ln2_scale_attr: Any = None, ln2_bias_attr: Any = None, nranks: int = 1, ring_id: int = -1,
+        self,
+        d_model: int,
+        dim_feedforward: int,
+        dropout_rate: float = 0.1,
+        epsilon: float = 1e-5,
+        activation: str = "relu",
+        act_dropout_rate: float | None = None,
+        normalize_before: bool = False,
+        linear1_weight_attr: ParamAttrLike | None = None,
+        linear1_bias_attr: ParamAttrLike | None = None,
+        linear2_weight_attr: ParamAttrLike | None = None,
+        linear2_bias_attr: ParamAttrLike | None = None,
+        ln1_scale_attr: ParamAttrLike | None = None,
+        ln1_bias_attr: ParamAttrLike | None = None,
+        ln2_scale_attr: ParamAttrLike | None = None,
+        ln2_bias_attr: ParamAttrLike | None = None,
+        nranks: int = 1,
+        ring_id: int = -1,
         name: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dtype=get_default_dtype())
         _positive("FusedFeedForward", d_model=d_model, dim_feedforward=dim_feedforward)
         _alone("FusedFeedForward", nranks, ring_id)
@@ -219,11 +281,23 @@ class FusedFeedForward(Layer):
 
     def forward(self, src: Tensor, cache: Tensor | None = None) -> Tensor:
         return F.fused_feedforward(
-            src, self._linear1_weight, self._linear2_weight, self._linear1_bias,
-            self._linear2_bias, self._ln1_scale, self._ln1_bias, self._ln2_scale, self._ln2_bias,
-            self._act_dropout_rate, self._dropout_rate, self._act_method, self._epsilon,
-            self._epsilon, self._normalize_before, self.training,
-        )  # fmt: skip
+            src,
+            self._linear1_weight,
+            self._linear2_weight,
+            self._linear1_bias,
+            self._linear2_bias,
+            self._ln1_scale,
+            self._ln1_bias,
+            self._ln2_scale,
+            self._ln2_bias,
+            self._act_dropout_rate,
+            self._dropout_rate,
+            self._act_method,
+            self._epsilon,
+            self._epsilon,
+            self._normalize_before,
+            self.training,
+        )
 
     def extra_repr(self) -> str:
         return (
@@ -237,32 +311,53 @@ class FusedTransformerEncoderLayer(Layer):
     """Fused attention followed by a fused feed-forward block."""
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int, dropout_rate: float = 0.1,
-        activation: str = "relu", attn_dropout_rate: float | None = None,
-        act_dropout_rate: float | None = None, normalize_before: bool = False,
-        weight_attr: Any = None, bias_attr: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout_rate: float = 0.1,
+        activation: str = "relu",
+        attn_dropout_rate: float | None = None,
+        act_dropout_rate: float | None = None,
+        normalize_before: bool = False,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+    ) -> None:
         super().__init__()
         self.normalize_before = normalize_before
         weights, biases = _attr_list(weight_attr, 2), _attr_list(bias_attr, 2)
         first = {"weight": weights[0], "bias": biases[0]}
         self.fused_attn = FusedMultiHeadAttention(
-            d_model, nhead, dropout_rate,
+            d_model,
+            nhead,
+            dropout_rate,
             dropout_rate if attn_dropout_rate is None else attn_dropout_rate,
-            normalize_before=normalize_before, qkv_weight_attr=first["weight"],
-            qkv_bias_attr=first["bias"], linear_weight_attr=first["weight"],
-            linear_bias_attr=first["bias"], pre_ln_scale_attr=first["weight"],
-            pre_ln_bias_attr=first["bias"], ln_scale_attr=first["weight"],
+            normalize_before=normalize_before,
+            qkv_weight_attr=first["weight"],
+            qkv_bias_attr=first["bias"],
+            linear_weight_attr=first["weight"],
+            linear_bias_attr=first["bias"],
+            pre_ln_scale_attr=first["weight"],
+            pre_ln_bias_attr=first["bias"],
+            ln_scale_attr=first["weight"],
             ln_bias_attr=first["bias"],
-        )  # fmt: skip
+        )
         self.ffn = FusedFeedForward(
-            d_model, dim_feedforward, dropout_rate, activation=activation,
-            act_dropout_rate=act_dropout_rate, normalize_before=normalize_before,
-            linear1_weight_attr=weights[1], linear1_bias_attr=biases[1],
-            linear2_weight_attr=weights[1], linear2_bias_attr=biases[1],
-        )  # fmt: skip
+            d_model,
+            dim_feedforward,
+            dropout_rate,
+            activation=activation,
+            act_dropout_rate=act_dropout_rate,
+            normalize_before=normalize_before,
+            linear1_weight_attr=weights[1],
+            linear1_bias_attr=biases[1],
+            linear2_weight_attr=weights[1],
+            linear2_bias_attr=biases[1],
+        )
 
-    def forward(self, src: Tensor, src_mask: Tensor | None = None, cache: Any = None) -> Any:
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None, cache: Any = None
+    ) -> Tensor | tuple[Any, ...]:
         if cache is None:
             return self.ffn(self.fused_attn(src, attn_mask=src_mask))
         attended, longer = self.fused_attn(src, attn_mask=src_mask, cache=cache)

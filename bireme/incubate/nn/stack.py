@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bireme.core.dtype import get_default_dtype
@@ -10,6 +11,7 @@ from bireme.core.tensor import Tensor
 from bireme.incubate.nn import functional as F
 from bireme.incubate.nn.layer import _alone, _positive
 from bireme.nn import Layer
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Constant
 
 
@@ -21,17 +23,36 @@ class FusedMultiTransformer(Layer):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dim_feedforward: int, dropout_rate: float = 0.0,
-        activation: str = "gelu", normalize_before: bool = True, ln_scale_attrs: Any = None,
-        ln_bias_attrs: Any = None, qkv_weight_attrs: Any = None, qkv_bias_attrs: Any = None,
-        linear_weight_attrs: Any = None, linear_bias_attrs: Any = None,
-        ffn_ln_scale_attrs: Any = None, ffn_ln_bias_attrs: Any = None,
-        ffn1_weight_attrs: Any = None, ffn1_bias_attrs: Any = None, ffn2_weight_attrs: Any = None,
-        ffn2_bias_attrs: Any = None, epsilon: float = 1e-5, residual_alpha: float = 1.0,
-        num_layers: int = -1, nranks: int = 1, trans_qkvw: bool = True, ring_id: int = -1,
-        norm_type: str = "layernorm", use_neox_rotary_style: bool = False,
-        gqa_group_size: int = -1, name: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dim_feedforward: int,
+        dropout_rate: float = 0.0,
+        activation: str = "gelu",
+        normalize_before: bool = True,
+        ln_scale_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ln_bias_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        qkv_weight_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        qkv_bias_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        linear_weight_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        linear_bias_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ffn_ln_scale_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ffn_ln_bias_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ffn1_weight_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ffn1_bias_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ffn2_weight_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        ffn2_bias_attrs: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+        epsilon: float = 1e-5,
+        residual_alpha: float = 1.0,
+        num_layers: int = -1,
+        nranks: int = 1,
+        trans_qkvw: bool = True,
+        ring_id: int = -1,
+        norm_type: str = "layernorm",
+        use_neox_rotary_style: bool = False,
+        gqa_group_size: int = -1,
+        name: str | None = None,
+    ) -> None:
         super().__init__(dtype=get_default_dtype())
         layer = "FusedMultiTransformer"
         _positive(layer, embed_dim=embed_dim, num_heads=num_heads, dim_feedforward=dim_feedforward)
@@ -85,11 +106,17 @@ class FusedMultiTransformer(Layer):
                 getattr(self, kind).append(made)
 
     def forward(
-        self, src: Tensor, attn_mask: Tensor | None = None, caches: Any = None,
-        pre_caches: Any = None, rotary_embs: Tensor | None = None, rotary_emb_dims: int = 0,
-        beam_offset: Tensor | None = None, seq_lens: Tensor | None = None,
+        self,
+        src: Tensor,
+        attn_mask: Tensor | None = None,
+        caches: Sequence[Tensor] | None = None,
+        pre_caches: Sequence[Tensor] | None = None,
+        rotary_embs: Tensor | None = None,
+        rotary_emb_dims: int = 0,
+        beam_offset: Tensor | None = None,
+        seq_lens: Tensor | None = None,
         time_step: Tensor | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor | tuple[Any, ...]:
         if caches is not None and len(caches) != len(self.qkv_weights):
             raise InvalidArgument(
                 f"[FusedMultiTransformer] there is one cache per layer. Received: {len(caches)} "
@@ -97,11 +124,24 @@ class FusedMultiTransformer(Layer):
             )
         weights: list[Any] = [getattr(self, kind) for kind in self._kinds]
         return F.fused_multi_transformer(
-            src, *weights, pre_layer_norm=self.normalize_before, epsilon=self._epsilon,
-            residual_alpha=self._residual_alpha, cache_kvs=caches, beam_offset=beam_offset,
-            pre_caches=pre_caches, seq_lens=seq_lens, rotary_embs=rotary_embs, time_step=time_step,
-            attn_mask=attn_mask, dropout_rate=self.dropout_rate, rotary_emb_dims=rotary_emb_dims,
-            activation=self.activation, training=self.training, trans_qkvw=self._trans_qkvw,
-            norm_type=self._norm_type, use_neox_rotary_style=self._use_neox_rotary_style,
+            src,
+            *weights,
+            pre_layer_norm=self.normalize_before,
+            epsilon=self._epsilon,
+            residual_alpha=self._residual_alpha,
+            cache_kvs=caches,
+            beam_offset=beam_offset,
+            pre_caches=pre_caches,
+            seq_lens=seq_lens,
+            rotary_embs=rotary_embs,
+            time_step=time_step,
+            attn_mask=attn_mask,
+            dropout_rate=self.dropout_rate,
+            rotary_emb_dims=rotary_emb_dims,
+            activation=self.activation,
+            training=self.training,
+            trans_qkvw=self._trans_qkvw,
+            norm_type=self._norm_type,
+            use_neox_rotary_style=self._use_neox_rotary_style,
             gqa_group_size=self._gqa_group_size,
-        )  # fmt: skip
+        )

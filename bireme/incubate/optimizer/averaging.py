@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.autograd.modes import no_grad
 from bireme.core.dtype import int64
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor, alias, constant
 from bireme.nn import naming
+from bireme.optimizer.matching import StateOfAnother
 from bireme.optimizer.optimizer import Optimizer
 from bireme.optimizer.slots import as_array
+
+if TYPE_CHECKING:
+    from bireme.optimizer.optimizer import ParametersLike
+
 
 _MOST_IN_ONE_SUM = 16384  # then it joins the second sum, so that small terms are not lost
 
@@ -27,7 +32,7 @@ class LookAhead(Optimizer):
     """
 
     def __init__(
-        self, inner_optimizer: Any, alpha: float = 0.5, k: int = 5, name: str | None = None
+        self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5, name: str | None = None
     ) -> None:
         if not isinstance(inner_optimizer, Optimizer):
             raise TypeMismatch(
@@ -53,9 +58,9 @@ class LookAhead(Optimizer):
     def minimize(
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameters: Any = None,
-        no_grad_set: Any = None,
+        startup_program: object = None,
+        parameters: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
     ) -> tuple[list[Any], list[tuple[Any, Tensor]]]:
         """As `step`, from gradients that `loss.backward()` has computed before."""
         done, pairs = self.inner_optimizer.minimize(loss, startup_program, parameters, no_grad_set)
@@ -84,15 +89,17 @@ class LookAhead(Optimizer):
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
         state = dict(state_dict)
-        self._steps = int(state.pop("lookahead_step", self._steps))
+        steps = int(state.pop("lookahead_step", self._steps))
+        loaded = {}
         for p in self._all_parameters():
             stem = f"{p.name}_slow_"
             found = [k for k in state if k.startswith(stem) and k[len(stem) :].isdigit()]
             if found:
-                slow = constant(as_array(state.pop(found[0]), p.dtype))
+                slow = loaded[p.name] = constant(as_array(state.pop(found[0]), p.dtype))
                 slow.name = found[0]
-                self._slow[p.name] = slow
-        self.inner_optimizer.set_state_dict(state)
+        self.inner_optimizer.set_state_dict(state)  # refuses what is left and not its own
+        self._steps = steps
+        self._slow.update(loaded)
 
     set_dict = load_state_dict = set_state_dict
 
@@ -107,7 +114,7 @@ class ModelAverage(Optimizer):
     def __init__(
         self,
         average_window_rate: float,
-        parameters: Any = None,
+        parameters: ParametersLike | None = None,
         min_average_window: int = 10000,
         max_average_window: int = 10000,
         name: str | None = None,
@@ -126,24 +133,24 @@ class ModelAverage(Optimizer):
             if _has_gradient(p):
                 self._of(p).add(p, self)
 
-    def minimize(
+    def minimize(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameters: Any = None,
-        no_grad_set: Any = None,
+        startup_program: object = None,
+        parameters: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
     ) -> None:
         """As `step`; the loss was minimised by the training optimizer."""
         self.step()
 
-    def _of(self, param: Any) -> _Sums:
+    def _of(self, param: Tensor) -> _Sums:
         found = self._sums.get(id(param))
         if found is None:
             found = self._sums[id(param)] = _Sums(param)
         return found
 
     @contextmanager
-    def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
+    def apply(self, executor: object = None, need_restore: bool = True) -> Iterator[None]:
         """The weights are their averages inside the block; after it the trained ones again.
 
         Without `need_restore` they stay averages until `restore()`.
@@ -152,7 +159,7 @@ class ModelAverage(Optimizer):
             raise InvalidArgument("[ModelAverage.apply] needs no executor; leave it out")
         with no_grad():
             for p in self._all_parameters():
-                self._before[id(p)] = Tensor(p._value, None).clone()
+                self._before[id(p)] = alias(p).clone()
                 average = self._of(p).average()
                 if average is not None:
                     p._put(average.astype(p.dtype)._value)
@@ -162,7 +169,7 @@ class ModelAverage(Optimizer):
             if need_restore:
                 self.restore()
 
-    def restore(self, executor: Any = None) -> None:
+    def restore(self, executor: object = None) -> None:
         """Put the trained weights back."""
         if executor is not None:
             raise InvalidArgument("[ModelAverage.restore] needs no executor; leave it out")
@@ -181,6 +188,13 @@ class ModelAverage(Optimizer):
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
+        ours = {p.name for p in self._all_parameters()}
+        given = {key.rpartition("_sum_")[0] for key in state_dict if key.endswith("_sum_1_0")}
+        if not ours.issuperset(given):
+            raise StateOfAnother(
+                f"[ModelAverage.set_state_dict] the state is that of {sorted(given)}; this one "
+                f"averages {sorted(ours)}. Nothing was loaded"
+            )
         for p in self._all_parameters():
             self._of(p).load(p, state_dict)
 
@@ -190,11 +204,11 @@ class ModelAverage(Optimizer):
 class _Sums:
     """The running sums of one parameter: of late, of before, and of the window before that."""
 
-    def __init__(self, param: Any):
+    def __init__(self, param: Tensor):
         self.parts = [_copy(param, f"sum_{i}") * 0 for i in (1, 2, 3)]
         self.count = self.old_count = self.updates = 0
 
-    def add(self, param: Any, settings: ModelAverage) -> None:
+    def add(self, param: Tensor, settings: ModelAverage) -> None:
         late, early, old = self.parts
         self.count += 1
         self.updates += 1
@@ -218,7 +232,7 @@ class _Sums:
         counts = (self.count, self.old_count, self.updates)
         return {**sums, **{f"{name}_{key}_0": v for key, v in zip(_COUNTS, counts, strict=True)}}
 
-    def load(self, param: Any, state: dict[str, Any]) -> None:
+    def load(self, param: Tensor, state: dict[str, Any]) -> None:
         if f"{param.name}_sum_1_0" not in state:
             return
         self.parts = [
@@ -231,12 +245,12 @@ class _Sums:
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
-def _has_gradient(param: Any) -> bool:
+def _has_gradient(param: Tensor) -> bool:
     return not param.stop_gradient and (param._grad is not None or param._grad_is_zero)
 
 
-def _copy(param: Any, kind: str) -> Tensor:
-    made = Tensor(param._value, None).clone()
+def _copy(param: Tensor, kind: str) -> Tensor:
+    made = alias(param).clone()
     made.name = naming.generate(f"{param.name}_{kind}")
     return made
 

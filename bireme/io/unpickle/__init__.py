@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from bireme.io.safetensors_file import FileFormatError
+from bireme.core.errors import FileFormatError
 from bireme.io.unpickle.machine import (
     MAX_DEPTH,
     ArrayShell,

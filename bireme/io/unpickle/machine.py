@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from bireme.io.safetensors_file import FileFormatError
+from bireme.api.types import DTypeLike
+from bireme.core.errors import FileFormatError
+from bireme.io.foreign import possible_shape
 
 MAX_STEPS = 10_000_000  # opcodes that are followed; each makes one small object at most
 MAX_DEPTH = 100  # containers inside containers
 MAX_LINE = 4096  # a line of the old text opcodes
+MAX_SAME_HASH = 64  # different keys; honest ones have two or three
 MAX_INTEGER = 1024  # bytes of one integer
 _SLACK = 1 << 16  # array bytes beyond the file's size: repeated small arrays
 
@@ -67,6 +70,7 @@ class Machine:
         self.data, self.name, self.at = data, name, 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self._hashes: dict[int, set[Any]] = {}
         self._array_bytes = len(data) + _SLACK
         self._copied_bytes = 16 * len(data) + _SLACK
 
@@ -114,7 +118,7 @@ class Machine:
 
     # --- the stack ------------------------------------------------------------------------
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.stack.append(value)
 
     def pop(self) -> Any:
@@ -152,20 +156,31 @@ class Machine:
         if self._copied_bytes < 0:
             raise self._bomb()
 
+    def count_key(self, key: object) -> None:
+        """Asked before a key is hashed whose hash the file's writer can choose, because Python
+        adds no secret to it: with many of one hash a dictionary takes quadratic time."""
+        same = self._hashes.setdefault(hash(key), set())
+        same.add(key)
+        if len(same) > MAX_SAME_HASH:
+            raise FileFormatError(
+                f"[load] {self.name} has more than {MAX_SAME_HASH} dictionary keys of one hash, "
+                "which does not happen by chance; it may be hostile"
+            )
+
     def _bomb(self) -> FileFormatError:
         return FileFormatError(f"[load] {self.name} unfolds to far more than the file's own size")
 
     # --- arrays ---------------------------------------------------------------------------
 
-    def array(self, shape: Any, dtype: Any, fortran: Any, content: Any) -> np.ndarray:
+    def array(
+        self, shape: object, dtype: DTypeLike, fortran: object, content: object
+    ) -> np.ndarray:
         if not isinstance(dtype, TypeShell):
             raise Damaged("an array has no element type")
         kind = dtype.dtype
         dims = (shape,) if isinstance(shape, int) else shape
-        if not isinstance(dims, tuple) or len(dims) > 32:
-            raise Damaged("an array has no shape")
-        if not all(type(d) is int and 0 <= d < 2**62 for d in dims):
-            raise Damaged(f"an array has the impossible shape {dims}")
+        if not isinstance(dims, tuple) or not possible_shape(dims):
+            raise Damaged(f"an array has the impossible shape {dims!r:.200}")
         if isinstance(content, str):  # written by Python 2
             content = self.as_bytes(content)
         if not isinstance(content, bytes | bytearray | memoryview):

@@ -131,14 +131,19 @@ def _table() -> dict[tuple[str, str], Known]:
 KNOWN = _table()
 
 
-def checked_key(machine: Machine, key: Any) -> Any:
+def checked_key(machine: Machine, key: object) -> Any:
     """Keys are hashed by Python, so they are kept simple: deep tuples could crash it."""
-    if key is None or isinstance(key, str | bytes | float | complex | np.generic):
+    if key is None or isinstance(key, str | bytes):
+        return key
+    if isinstance(key, float | complex | np.generic):
+        machine.count_key(key)
         return key
     if isinstance(key, int):
         if key.bit_length() > 64:
             raise Damaged("a dictionary key is a huge number")
         return key
     if isinstance(key, tuple) and len(key) <= 64 and not any(isinstance(k, tuple) for k in key):
-        return tuple([checked_key(machine, k) for k in key])
+        made = tuple([checked_key(machine, k) for k in key])
+        machine.count_key(made)
+        return made
     raise machine.refuse(f"a dictionary key of type {type(key).__name__}")

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from bireme.io.safetensors_file import FileFormatError
+from bireme.core.errors import FileFormatError
 from bireme.io.unpickle.machine import (
     MARK,
     MAX_INTEGER,

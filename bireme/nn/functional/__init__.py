@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bireme import ops as _ops
-from bireme.core.keywords import accept as _accept
+from bireme.api import public as _public
 
-_functions = _accept("nn.functional", _ops.public(_ops.FUNCTIONAL))
+_functions = _public.functions("paddle.nn.functional")
 globals().update(_functions)
 
 from bireme.nn.functional import flash_attention  # noqa: E402 (a namespace of its own)

@@ -13,9 +13,13 @@ Shapes never change while tokens are added, so one compiled program serves every
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import bireme as paddle
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
+from bireme.nn.generation.attention import causal_attention
 from bireme.nn.generation.ops import cache_attend, cache_write
 
 
@@ -41,13 +45,24 @@ class KVCache:
             return columns.expand([batch, rows])
         return self.place.reshape([-1, 1]) + columns
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float = 0.0,
+        window: int = 0,
+        cap: float = 0.0,
+        slopes: Sequence[float] = (),
+    ) -> Tensor:
         """Add these tokens' keys and values [batch, rows, heads, size]; returns the attention of
-        `query` to all tokens up to its own."""
+        `query` to all tokens up to its own. The settings are those of `causal_attention`."""
+        settings: Any = {"scale": scale, "window": window, "cap": cap, "slopes": tuple(slopes)}
         if self.place is None:
             self._begin(layer, key, value)
-            attention = paddle.nn.functional.scaled_dot_product_attention
-            return attention(query, key, value, is_causal=True)
+            return causal_attention(query, key, value, **settings)
         if layer >= len(self.layers):
             raise InvalidArgument(
                 f"[KVCache] layer {layer} was not there when the cache was filled: it has "
@@ -55,7 +70,13 @@ class KVCache:
             )
         keys, values = self.layers[layer]
         out, keys, values = cache_attend(
-            query, key.astype(keys.dtype), value.astype(values.dtype), keys, values, self.place
+            query,
+            key.astype(keys.dtype),
+            value.astype(values.dtype),
+            keys,
+            values,
+            self.place,
+            **settings,
         )
         self.layers[layer] = keys, values
         return out

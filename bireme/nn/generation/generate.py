@@ -8,25 +8,32 @@ chooses the next token itself; Python only starts it again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import bireme as paddle
 from bireme import passes
+from bireme.api.types import TensorLike
+from bireme.capture.direct_program import DirectProgram
 from bireme.core import dtype as dt
 from bireme.core import place, random, trace
 from bireme.core.aval import Aval, aval
-from bireme.core.direct import DirectProgram
+from bireme.core.cache import BoundedCache
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph
 from bireme.core.tensor import Tensor
+from bireme.nn.generation.adjusting import Adjusting, adjusting
 from bireme.nn.generation.cache import KVCache
 from bireme.nn.generation.ops import cache_write
 from bireme.nn.generation.sampling import next_token
 from bireme.nn.generation.stack import decoder_stack as decoder_stack  # for the pass
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
+
 
 _SMALLEST = 16  # the first bucket
 _LOOK_EVERY = 16  # steps between two looks at whether all samples have ended
@@ -46,6 +53,10 @@ class _Shape:
     training: bool
     device: Any
     autocast: Any
+    adjusting: Adjusting
+
+
+_MAX_PROGRAMS = 64  # of each kind that a model keeps
 
 
 class _Programs:
@@ -53,17 +64,17 @@ class _Programs:
 
     def __init__(self, model: Any):
         self.marks = _marks(model)
-        self.prefill: dict[_Shape, DirectProgram] = {}
-        self.step: dict[Any, DirectProgram] = {}
+        self.prefill: BoundedCache[_Shape, DirectProgram] = BoundedCache(_MAX_PROGRAMS)
+        self.step: BoundedCache[Any, DirectProgram] = BoundedCache(_MAX_PROGRAMS)
 
     def of(self, model: Any, shape: _Shape) -> tuple[DirectProgram, DirectProgram]:
         first = self.prefill.get(shape)
         if first is None:
-            first = self.prefill[shape] = _compile_prefill(model, shape)
+            first = self.prefill.add(shape, _compile_prefill(model, shape))
         key = (*[shape.__dict__[k] for k in shape.__dict__ if k != "bucket"], *first.outs)
         step = self.step.get(key)
         if step is None:
-            step = self.step[key] = _compile_step(model, shape, first.outs)
+            step = self.step.add(key, _compile_step(model, shape, first.outs))
         return first, step
 
 
@@ -91,9 +102,15 @@ _SETTINGS = (
 )
 
 
-def _choose(logits: Tensor, offset: Tensor, settings: list[Tensor], strategy: str) -> Tensor:
+def _choose(
+    logits: Tensor, offset: Tensor, settings: list[Tensor], shape: _Shape, history: Tensor | None
+) -> Tensor:
     seed, temperature, top_k, top_p = settings[:4]
-    return next_token(logits[:, -1], seed, offset, temperature, top_k, top_p, strategy)
+    scores = logits[:, -1]
+    if shape.adjusting.types():
+        numbers = settings[len(_SETTINGS) :]
+        scores = shape.adjusting.apply(scores, history, temperature, numbers)
+    return next_token(scores, seed, offset, temperature, top_k, top_p, shape.strategy)
 
 
 def _after(token: Tensor, ended: Tensor, settings: list[Tensor], ends: Tensor) -> Any:
@@ -111,22 +128,30 @@ def _compile_prefill(model: Any, shape: _Shape) -> DirectProgram:
         ids, counts, offset, ends, *settings = arguments
         cache = KVCache(shape.length)
         cache.counts = counts
-        logits = _logits(model, ids, cache)
+        logits = logits_of(model, ids, cache)
         if logits.shape[1] != 1:
             logits = cache.last(logits)
-        token = _choose(logits, offset, settings, shape.strategy)
+        history = None
+        if shape.adjusting.penalties:
+            history = shape.adjusting.start(ids, counts, logits.shape[-1])
+        token = _choose(logits, offset, settings, shape, history)
         token, ended = _after(token, paddle.zeros([shape.batch], "bool"), settings, ends)
         cache.advance(counts)
         tokens = paddle.zeros([shape.batch, shape.length], "int64")
         zero = paddle.zeros([1], "int64")
         tokens = cache_write(tokens, token.unsqueeze(-1), zero)
         assert cache.place is not None  # noqa: S101 (it has just advanced)
-        return [token, cache.place, ended, offset + 1, tokens, zero + 1, *_flat(cache)]
+        after = [] if history is None else [shape.adjusting.add(history, token)]
+        return [token, cache.place, ended, offset + 1, tokens, zero + 1, *_flat(cache), *after]
 
     types = [
-        aval((shape.batch, shape.bucket), dt.int64), aval((shape.batch,), dt.int64),
-        aval((), dt.int64), aval((shape.ends,), dt.int64), *_SETTINGS,
-    ]  # fmt: skip
+        aval((shape.batch, shape.bucket), dt.int64),
+        aval((shape.batch,), dt.int64),
+        aval((), dt.int64),
+        aval((shape.ends,), dt.int64),
+        *_SETTINGS,
+        *shape.adjusting.types(),
+    ]
     return DirectProgram(prefill, types, (), "generate")
 
 
@@ -134,23 +159,25 @@ def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> DirectPro
     def step(arguments: list[Tensor]) -> list[Tensor]:
         token, at, ended, offset, tokens, count = arguments[:_HEAD]
         kept, (ends, *settings) = arguments[_HEAD : len(state)], arguments[len(state) :]
+        history = kept.pop() if shape.adjusting.penalties else None
         cache = KVCache(shape.length)
         cache.place = at
         cache.layers = list(zip(kept[::2], kept[1::2], strict=True))
-        logits = _logits(model, token.unsqueeze(-1), cache)
-        token = _choose(logits, offset, settings, shape.strategy)
+        logits = logits_of(model, token.unsqueeze(-1), cache)
+        token = _choose(logits, offset, settings, shape, history)
         token, ended = _after(token, ended, settings, ends)
         cache.advance(1)
         tokens = cache_write(tokens, token.unsqueeze(-1), count)
         assert cache.place is not None  # noqa: S101 (it was set above)
-        return [token, cache.place, ended, offset + 1, tokens, count + 1, *_flat(cache)]
+        after = [] if history is None else [shape.adjusting.add(history, token)]
+        return [token, cache.place, ended, offset + 1, tokens, count + 1, *_flat(cache), *after]
 
     # The cache and the tokens so far are updated in place. What Python may still look at is not.
     donated = (_TOKENS_AT, *range(_HEAD, len(state)))
-    types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS]
+    types = [*state, aval((shape.ends,), dt.int64), *_SETTINGS, *shape.adjusting.types()]
     # For kernels that read all weights of one input at once, or those of all layers
     # (kernels/gpu_decode.py, kernels/gpu_decoder.py).
-    on_gpu = place.default_place().device().platform == "gpu"
+    on_gpu = place.default_place().is_gpu_place()
     return DirectProgram(step, types, donated, "generate", _merged if on_gpu else None)
 
 
@@ -158,7 +185,7 @@ def _merged(graph: Graph) -> Graph:
     return passes.run(graph, ["stack_layers", "merge_products"])
 
 
-def _logits(model: Any, ids: Tensor, cache: KVCache) -> Tensor:
+def logits_of(model: Any, ids: Tensor, cache: KVCache) -> Tensor:
     logits = model(ids, cache=cache)
     if isinstance(logits, tuple | list):
         logits = logits[0]
@@ -179,30 +206,49 @@ class _Run:
     """One generation: the state on the device, and the step that turns it into the next."""
 
     def __init__(
-        self, model: Any, input_ids: Any, new: int, lengths: Any, decode_strategy: str,
-        temperature: float, top_k: int, top_p: float, eos_token_id: Any, pad_token_id: int | None,
-        seed: int | None, cache_length: int | None,
-    ):  # fmt: skip
+        self,
+        model: Any,
+        input_ids: Any,
+        new: int,
+        lengths: Any,
+        decode_strategy: str,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        eos_token_id: Any,
+        pad_token_id: int | None,
+        seed: int | None,
+        cache_length: int | None,
+        adjustments: tuple[Any, ...] = (),
+    ):
         strategy, ends = _options(new, decode_strategy, temperature, top_k, top_p, eos_token_id)
         pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
         self.ends = ends
-        ids, counts = _prompt(input_ids, lengths)
+        ids, counts = checked_prompt(input_ids, lengths)
         batch, rows = ids.shape
-        bucket = _power_of_two(rows)
-        length = cache_length or _power_of_two(bucket + new)
+        bucket = bucket_of(rows)
+        length = cache_length or bucket_of(bucket + new)
         if rows + new > length or bucket > length:
             raise InvalidArgument(
                 f"[generate] a prompt of {rows} tokens (padded to {bucket}) and {new} new ones do "
                 f"not fit a cache of {length}. Give a larger cache_length, or fewer tokens"
             )
         training = bool(getattr(model, "training", False))
+        adjusted, numbers = adjusting(*adjustments)
         shape = _Shape(
-            batch, bucket, length, strategy, max(len(ends), 1), training, place.default_place(),
+            batch,
+            bucket,
+            length,
+            strategy,
+            max(len(ends), 1),
+            training,
+            place.default_place(),
             trace.state.trace.amp,
-        )  # fmt: skip
+            adjusted,
+        )
         first, again = _programs(model).of(model, shape)
         key, offset = random.default_generator.draw() if seed is None else (seed, 0)
-        put = again.executable.put
+        put = again.put
         self.settings = [
             put(np.asarray(list(ends) or [-1], np.int64)),
             put(np.asarray(key, np.int64)),
@@ -210,6 +256,7 @@ class _Run:
             put(np.asarray(top_k, np.int64)),
             put(np.asarray(top_p, np.float32)),
             put(np.asarray(pad, np.int64)),
+            *[put(n) for n in numbers],
         ]
         padded = np.zeros((batch, bucket), np.int64)
         padded[:, :rows] = ids
@@ -233,7 +280,7 @@ class _Run:
         return np.asarray(self.state[_TOKENS_AT])[:, :count]
 
 
-def _prompt(input_ids: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
+def checked_prompt(input_ids: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
     ids = np.asarray(input_ids.numpy() if isinstance(input_ids, Tensor) else input_ids)
     if ids.ndim == 1:
         ids = ids[None]
@@ -253,7 +300,7 @@ def _prompt(input_ids: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
     return ids, counts
 
 
-def _power_of_two(n: int) -> int:
+def bucket_of(n: int) -> int:
     return max(_SMALLEST, 1 << (n - 1).bit_length())
 
 
@@ -280,11 +327,25 @@ def _options(
 
 
 def generate(
-    model: Any, input_ids: Any, max_new_tokens: int = 20, *, lengths: Any = None,
-    decode_strategy: str = "greedy_search", temperature: float = 1.0, top_k: int = 0,
-    top_p: float = 1.0, eos_token_id: int | Sequence[int] | None = None,
-    pad_token_id: int | None = None, seed: int | None = None, cache_length: int | None = None,
-) -> Tensor:  # fmt: skip
+    model: Layer,
+    input_ids: TensorLike,
+    max_new_tokens: int = 20,
+    *,
+    lengths: TensorLike | None = None,
+    decode_strategy: str = "greedy_search",
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
+    eos_token_id: int | Sequence[int] | None = None,
+    pad_token_id: int | None = None,
+    seed: int | None = None,
+    cache_length: int | None = None,
+) -> Tensor:
     """Continue `input_ids` [batch, tokens]; returns the new tokens [batch, up to max_new_tokens].
 
     `model(input_ids, cache=cache)` returns scores [batch, tokens, vocabulary] and uses the cache
@@ -294,11 +355,29 @@ def generate(
     generator, or from one of their own with `seed`. `cache_length` fixes the cache's size, so that
     prompts of all sizes share one step program.
 
+    `min_p` leaves tokens at least that share of the best one's probability. `repetition_penalty`
+    divides the scores of tokens that the prompt or the new text has; `presence_penalty` is taken
+    from those of the new text, and `frequency_penalty` once for each time they are there.
+    `logit_bias` adds to tokens' scores.
+
         tokens = generate(model, prompt, 100, decode_strategy="sampling", top_p=0.9)
     """
     with paddle.no_grad():
-        run = _Run(model, input_ids, max_new_tokens, lengths, decode_strategy, temperature, top_k,
-                   top_p, eos_token_id, pad_token_id, seed, cache_length)  # fmt: skip
+        run = _Run(
+            model,
+            input_ids,
+            max_new_tokens,
+            lengths,
+            decode_strategy,
+            temperature,
+            top_k,
+            top_p,
+            eos_token_id,
+            pad_token_id,
+            seed,
+            cache_length,
+            (min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias),
+        )
         earlier, done = run.ended, 1
         while done < max_new_tokens:
             if run.ends and done % _LOOK_EVERY == 0:
@@ -322,18 +401,45 @@ def _used(tokens: np.ndarray, ends: Sequence[int]) -> int:
 
 
 def stream(
-    model: Any, input_ids: Any, max_new_tokens: int = 20, *, lengths: Any = None,
-    decode_strategy: str = "greedy_search", temperature: float = 1.0, top_k: int = 0,
-    top_p: float = 1.0, eos_token_id: int | Sequence[int] | None = None,
-    pad_token_id: int | None = None, seed: int | None = None, cache_length: int | None = None,
-) -> Iterator[list[int]]:  # fmt: skip
+    model: Layer,
+    input_ids: TensorLike,
+    max_new_tokens: int = 20,
+    *,
+    lengths: TensorLike | None = None,
+    decode_strategy: str = "greedy_search",
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
+    eos_token_id: int | Sequence[int] | None = None,
+    pad_token_id: int | None = None,
+    seed: int | None = None,
+    cache_length: int | None = None,
+) -> Iterator[list[int]]:
     """As `generate`, but yields each step's tokens, one per sample, as soon as they are there.
 
     The next step is under way while the caller works with the last one's tokens.
     """
     with paddle.no_grad():
-        run = _Run(model, input_ids, max_new_tokens, lengths, decode_strategy, temperature, top_k,
-                   top_p, eos_token_id, pad_token_id, seed, cache_length)  # fmt: skip
+        run = _Run(
+            model,
+            input_ids,
+            max_new_tokens,
+            lengths,
+            decode_strategy,
+            temperature,
+            top_k,
+            top_p,
+            eos_token_id,
+            pad_token_id,
+            seed,
+            cache_length,
+            (min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias),
+        )
     for i in range(max_new_tokens):
         token, ended = run.token, run.ended
         if i + 1 < max_new_tokens:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
 from bireme.core.op import op
+from bireme.host import jax_door
 from bireme.ops.nn_support import wide
 
 
@@ -50,7 +50,13 @@ def cache_write(xp, kept, fresh, place):
 
 
 def _attend_check(
-    query: Aval, key: Aval, value: Aval, keys: Aval, values: Aval, place: Aval
+    query: Aval,
+    key: Aval,
+    value: Aval,
+    keys: Aval,
+    values: Aval,
+    place: Aval,
+    **settings: Any,
 ) -> None:
     _write_check(keys, key, place)
     _write_check(values, value, place)
@@ -61,30 +67,62 @@ def _attend_check(
 
 
 def _attend_infer(
-    query: Aval, key: Aval, value: Aval, keys: Aval, values: Aval, place: Aval
+    query: Aval,
+    key: Aval,
+    value: Aval,
+    keys: Aval,
+    values: Aval,
+    place: Aval,
+    **settings: Any,
 ) -> tuple[Aval, Aval, Aval]:
     return aval((*query.shape[:3], values.shape[3]), query.dtype), keys, values
 
 
-@op(name="cache_attend", infer=_attend_infer, check=_attend_check)
-def cache_attend(xp, query, key, value, keys, values, place):
+def attend_from(
+    xp: Any, query: Any, keys: Any, values: Any, own: Any,
+    scale: float, window: int, cap: float, slopes: Any,
+) -> Any:  # fmt: skip
+    """The attention of `query` [batch, rows, heads, size], whose rows are the tokens at the
+    positions `own` [batch or 1, rows], to `keys` and `values` [batch, length, groups, size]."""
+    batch, rows, heads, size = query.shape
+    length, groups = keys.shape[1:3]
+    grouped = wide(xp, xp.reshape(query, (batch, rows, groups, heads // groups, size)))
+    scores = xp.einsum("brgsd,blgd->bgsrl", grouped, wide(xp, keys))
+    scores = scores * xp.asarray(scale or 1 / math.sqrt(size)).astype(scores.dtype)
+    if cap:
+        scores = xp.tanh(scores / cap) * cap
+    if slopes:
+        steep = xp.reshape(xp.asarray(slopes).astype(scores.dtype), (1, groups, -1, 1, 1))
+        scores = scores + steep * xp.arange(length).astype(scores.dtype)
+    limit = xp.reshape(own, (-1, 1, 1, rows, 1))
+    seen = xp.arange(length) <= limit
+    if window:
+        seen = seen & (xp.arange(length) > limit - window)
+    scores = xp.where(seen, scores, -np.inf)
+    scores = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    scores = scores / xp.sum(scores, axis=-1, keepdims=True)
+    mixed = xp.einsum("bgsrl,blgd->brgsd", scores, wide(xp, values))
+    return xp.reshape(mixed.astype(query.dtype), (batch, rows, heads, values.shape[3]))
+
+
+@op(
+    name="cache_attend",
+    inputs=("query", "key", "value", "keys", "values", "place"),
+    infer=_attend_infer,
+    check=_attend_check,
+)
+def cache_attend(
+    xp, query, key, value, keys, values, place, scale=0.0, window=0, cap=0.0, slopes=()
+):
     """Write new tokens' `key` and `value` [batch, rows, groups, size] into a cache of `keys` and
     `values` [batch, length, groups, size] from `place` [batch] or [1] on.
 
     Returns the attention of `query` [batch, rows, heads, size] to all tokens up to its own, and
-    the cache.
+    the cache. The settings are those of `causal_attention`.
     """
     keys, values = _written(xp, keys, key, place), _written(xp, values, value, place)
-    batch, rows, heads, size = query.shape
-    length, groups = keys.shape[1:3]
-    grouped = wide(xp, xp.reshape(query, (batch, rows, groups, heads // groups, size)))
-    scores = xp.einsum("brgsd,blgd->bgsrl", grouped, wide(xp, keys)) / math.sqrt(size)
-    own = xp.reshape(place, (-1, 1, 1, 1, 1)) + xp.reshape(xp.arange(rows), (1, 1, 1, rows, 1))
-    scores = xp.where(xp.arange(length) <= own, scores, -np.inf)
-    scores = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
-    scores = scores / xp.sum(scores, axis=-1, keepdims=True)
-    mixed = xp.einsum("bgsrl,blgd->brgsd", scores, wide(xp, values))
-    out = xp.reshape(mixed.astype(query.dtype), (batch, rows, heads, values.shape[3]))
+    own = xp.reshape(place, (-1, 1)) + xp.arange(query.shape[1])
+    out = attend_from(xp, query, keys, values, own, scale, window, cap, slopes)
     return out, keys, values
 
 
@@ -97,8 +135,13 @@ def _linears_infer(x: Aval, weights: list[Aval]) -> tuple[Aval, ...]:
     return tuple(aval((*x.shape[:-1], w.shape[1]), x.dtype) for w in weights)
 
 
-@op(name="linears", inputs=("x", "*weights"), infer=_linears_infer, check=_linears_check,
-    differentiable=False)  # fmt: skip
+@op(
+    name="linears",
+    inputs=("x", "*weights"),
+    infer=_linears_infer,
+    check=_linears_check,
+    differentiable=False,
+)
 def linears(xp, x, weights):
     """x by each weight: what the pass `merge_products` makes of layers that read the same."""
     return tuple(xp.matmul(x, w) for w in weights)

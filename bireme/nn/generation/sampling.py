@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import random
 from bireme.core.aval import Aval, aval
 from bireme.core.op import op
+from bireme.ops import random_bits
 
 
 def _token_type(logits: Aval, *_: Any, strategy: str) -> Aval:
@@ -45,6 +45,6 @@ def next_token(xp, logits, seed, offset, temperature, top_k, top_p, strategy="gr
         if strategy == "filter":
             scores = _filtered(xp, scores, top_k, xp.asarray(top_p).astype(np.float32))
         # The largest of scores plus Gumbel noise is a draw by probability.
-        unit = random.uniform(xp, seed, offset, scores.shape) + np.float32(2.0**-25)
+        unit = random_bits.uniform(xp, seed, offset, scores.shape) + np.float32(2.0**-25)
         scores = scores - xp.log(-xp.log(unit))
     return xp.argmax(scores, axis=-1).astype(np.int64)

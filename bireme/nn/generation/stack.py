@@ -82,8 +82,13 @@ def _layer(
     return x + xp.matmul(opened * xp.matmul(h, up), down), keys, values
 
 
-@op(name="decoder_stack", inputs=("x", "cos", "sin", "place", "*arrays"), infer=_infer,
-    check=_check, differentiable=False)  # fmt: skip
+@op(
+    name="decoder_stack",
+    inputs=("x", "cos", "sin", "place", "*arrays"),
+    infer=_infer,
+    check=_check,
+    differentiable=False,
+)
 def decoder_stack(xp, x, cos, sin, place, arrays, layers=1, head=False, epsilon=1e-5):
     """x [batch, rows, width] through `layers` decoder layers (`NAMES` says what `arrays` are), and
     with a `head` through a norm and an output layer: two arrays more.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from bireme.api.types import TensorLike
 from bireme.core import random
 from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -21,6 +21,7 @@ from bireme.nn.initializer.base import (
     set_global_initializer,
     uniform,
 )
+from bireme.ops import random_bits
 
 
 class Constant(Initializer):
@@ -52,7 +53,7 @@ class Uniform(Initializer):
 class Normal(Initializer):
     """Normal with `mean` and `std`."""
 
-    def __init__(self, mean: Any = 0.0, std: float = 1.0, name: str | None = None) -> None:
+    def __init__(self, mean: complex = 0.0, std: float = 1.0, name: str | None = None) -> None:
         self.mean, self.std = mean, std
 
     def make(self, shape: Shape, dtype: DType) -> np.ndarray:
@@ -76,7 +77,7 @@ class TruncatedNormal(Initializer):
         from scipy.special import ndtr, ndtri
 
         low, high = ndtr((self.a - self.mean) / self.std), ndtr((self.b - self.mean) / self.std)
-        unit = random.uniform(np, *random.next_key(), shape, np.float64)
+        unit = random_bits.uniform(np, *random.next_key(), shape, np.float64)
         drawn = ndtri(low + (high - low) * unit) * self.std + self.mean
         return np.clip(drawn, self.a, self.b).astype(dtype.numpy)
 
@@ -154,7 +155,7 @@ class KaimingNormal(_Kaiming):
 class Assign(Initializer):
     """A copy of given values: an array, a list or a tensor."""
 
-    def __init__(self, value: Any, name: str | None = None) -> None:
+    def __init__(self, value: TensorLike, name: str | None = None) -> None:
         self.value = value
 
     def make(self, shape: Shape, dtype: DType) -> np.ndarray:
@@ -180,7 +181,7 @@ class Orthogonal(Initializer):
             )
         rows, cols = shape[0], math.prod(shape[1:])
         tall = (max(rows, cols), min(rows, cols))
-        q, r = np.linalg.qr(random.normal(np, *random.next_key(), tall, np.float64))
+        q, r = np.linalg.qr(random_bits.normal(np, *random.next_key(), tall, np.float64))
         q = q * np.sign(np.diag(r))
         q = q.T if rows < cols else q
         return (self.gain * q).reshape(shape).astype(dtype.numpy)

@@ -12,7 +12,8 @@ from bireme.core.aval import aval
 from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
-from bireme.core.trace import Value
+from bireme.core.value import value_of
+from bireme.ops import random_bits
 
 Shape = tuple[int, ...]
 
@@ -27,11 +28,11 @@ class Initializer:
         """An array of `shape` and `dtype`."""
         raise NotImplementedError(f"{type(self).__name__} does not define make(shape, dtype)")
 
-    def __call__(self, param: Tensor, block: Any = None) -> Tensor:
+    def __call__(self, param: Tensor, block: object = None) -> Tensor:
         """Initialise an existing tensor again, in place."""
         shape = tuple(param.shape)
         array = np.ascontiguousarray(self.make(shape, param.dtype)).reshape(shape)
-        param._put(Value(aval(shape, param.dtype), None, 0, array))
+        param._put(value_of(aval(shape, param.dtype), array))
         return param
 
     def __repr__(self) -> str:
@@ -41,20 +42,20 @@ class Initializer:
 
 def uniform(shape: Shape, dtype: DType, low: float, high: float) -> np.ndarray:
     """Uniform in [low, high), from the framework's generator."""
-    unit = random.uniform(np, *random.next_key(), shape, _compute_type(dtype))
+    unit = random_bits.uniform(np, *random.next_key(), shape, _compute_type(dtype))
     return (unit * unit.dtype.type(high - low) + unit.dtype.type(low)).astype(
         dtype.numpy, copy=False
     )
 
 
-def normal(shape: Shape, dtype: DType, mean: float, std: float) -> np.ndarray:
+def normal(shape: Shape, dtype: DType, mean: complex, std: float) -> np.ndarray:
     """Normal, from the framework's generator. A complex type gets both parts."""
     if dtype.is_complex:
-        parts = [
-            random.normal(np, *random.next_key(), shape, _compute_type(dtype)) for _ in range(2)
-        ]
-        return ((parts[0] + 1j * parts[1]) * (std / math.sqrt(2)) + mean).astype(dtype.numpy)
-    unit = random.normal(np, *random.next_key(), shape, _compute_type(dtype))
+        computed = _compute_type(dtype)
+        real = random_bits.normal(np, *random.next_key(), shape, computed)
+        imaginary = random_bits.normal(np, *random.next_key(), shape, computed)
+        return ((real + 1j * imaginary) * (std / math.sqrt(2)) + mean).astype(dtype.numpy)
+    unit = random_bits.normal(np, *random.next_key(), shape, _compute_type(dtype))
     return (unit * unit.dtype.type(std) + unit.dtype.type(mean)).astype(dtype.numpy, copy=False)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import bireme
+from bireme.api.keywords import second_names
 from bireme.core.dtype import get_default_dtype
 from bireme.core.errors import ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Constant
 from bireme.nn.layer.shown import ShownLayer
 
@@ -60,6 +60,7 @@ class Hardshrink(ShownLayer):
 
     _shown = ("_threshold",)
 
+    @second_names(lambd="threshold")
     def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
         super().__init__()
         self._threshold = threshold
@@ -270,6 +271,7 @@ class Softshrink(ShownLayer):
 
     _shown = ("_threshold",)
 
+    @second_names(lambd="threshold")
     def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
         super().__init__()
         self._threshold = threshold
@@ -346,6 +348,7 @@ class GLU(ShownLayer):
 
     _shown = ("_axis",)
 
+    @second_names(dim="axis")
     def __init__(self, axis: int = -1, name: str | None = None) -> None:
         super().__init__()
         self._axis = axis
@@ -393,7 +396,7 @@ class PReLU(ShownLayer):
         self,
         num_parameters: int = 1,
         init: float = 0.25,
-        weight_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:

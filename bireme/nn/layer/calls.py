@@ -1,14 +1,36 @@
-"""Calling a layer that has hooks. Layers without any never come here."""
+"""Calls of layers that are more than a call of `forward`: outermost ones, and those with hooks."""
 
 from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from bireme.core import rollback
 from bireme.core.errors import InvalidArgument
+from bireme.core.trace import state
 
 if TYPE_CHECKING:
     from bireme.nn.layer.layer import Layer
+
+
+def call_outermost(layer: Layer, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call that is not part of another layer's: unless gradients are still to be computed from
+    what was recorded, a step begins with it."""
+    trace = state.trace
+    if not trace.nodes:
+        trace.begin_step()
+    start = len(trace.undo)
+    try:
+        state.trace.in_layer = True
+        if layer._forward_pre_hooks or layer._forward_post_hooks:
+            return call_with_hooks(layer, inputs, kwargs)
+        return layer.forward(*inputs, **kwargs)
+    except BaseException:
+        if state.trace is trace:
+            rollback.abandon_step(trace, start)
+        raise
+    finally:
+        state.trace.in_layer = False
 
 
 def call_with_hooks(layer: Layer, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import bireme
+from bireme.api.keywords import second_names
+from bireme.api.types import DTypeLike, IntOrPair, PlaceLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
-from bireme.nn.layer.aliases import keyword_aliases
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.shown import ShownLayer
 
@@ -33,8 +36,8 @@ class Linear(Layer):
         self,
         in_features: int,
         out_features: int,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(dtype=dt.get_default_dtype())
@@ -62,8 +65,8 @@ class Bilinear(Layer):
         in1_features: int,
         in2_features: int,
         out_features: int,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(dtype=dt.get_default_dtype())
@@ -100,9 +103,9 @@ class Embedding(Layer):
         sparse: bool = False,
         _weight: Tensor | None = None,
         _freeze: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        weight_attr: Any = None,
+        device: PlaceLike | None = None,
+        dtype: DTypeLike | None = None,
+        weight_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(dtype=dtype or dt.get_default_dtype())
@@ -175,7 +178,7 @@ class CosineSimilarity(ShownLayer):
 
     _shown = ("_axis", "_eps")
 
-    @keyword_aliases(dim="axis")
+    @second_names(dim="axis")
     def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self._axis = axis
@@ -188,7 +191,7 @@ class CosineSimilarity(ShownLayer):
 class PairwiseDistance(Layer):
     """The p-norm of x - y, row by row."""
 
-    @keyword_aliases(eps="epsilon")
+    @second_names(eps="epsilon")
     def __init__(
         self,
         p: float = 2.0,
@@ -234,10 +237,10 @@ class Unfold(_Windows):
 
     def __init__(
         self,
-        kernel_sizes: Any,
-        dilations: Any = 1,
-        paddings: Any = 0,
-        strides: Any = 1,
+        kernel_sizes: IntOrPair,
+        dilations: IntOrPair = 1,
+        paddings: IntOrPair = 0,
+        strides: IntOrPair = 1,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -260,7 +263,7 @@ class Unfold(_Windows):
 class Fold(_Windows):
     """Columns of windows summed back into an image."""
 
-    @keyword_aliases(
+    @second_names(
         output_size="output_sizes",
         kernel_size="kernel_sizes",
         stride="strides",
@@ -269,11 +272,11 @@ class Fold(_Windows):
     )
     def __init__(
         self,
-        output_sizes: Any,
-        kernel_sizes: Any,
-        dilations: Any = 1,
-        paddings: Any = 0,
-        strides: Any = 1,
+        output_sizes: IntOrPair,
+        kernel_sizes: IntOrPair,
+        dilations: IntOrPair = 1,
+        paddings: IntOrPair = 0,
+        strides: IntOrPair = 1,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -312,7 +315,7 @@ class Unflatten(ShownLayer):
 
     _shown = ("axis", "shape")
 
-    def __init__(self, axis: int, shape: Any, name: str | None = None) -> None:
+    def __init__(self, axis: int, shape: Sequence[int] | Tensor, name: str | None = None) -> None:
         super().__init__()
         self.axis = axis
         self.shape = shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bireme.api.keywords import second_names
 from bireme.core.errors import IndexOutOfRange, InvalidArgument, TypeMismatch
 from bireme.core.tensor import Parameter
 from bireme.nn.layer.layer import Layer
@@ -110,6 +111,7 @@ def _renumber(owner: Layer, layers: list[Layer]) -> None:
 class LayerList(Layer):
     """A list of layers that are registered."""
 
+    @second_names(modules="sublayers")
     def __init__(self, sublayers: Iterable[Layer] | None = None) -> None:
         super().__init__()
         self.extend(sublayers or ())
@@ -161,7 +163,7 @@ class LayerList(Layer):
             self.append(layer)
         return self
 
-    def pop(self, key: Any = -1) -> Any:
+    def pop(self, key: int = -1) -> Layer:
         """Remove and return a layer."""
         found = self[key]
         del self[key]
@@ -171,7 +173,10 @@ class LayerList(Layer):
 class LayerDict(Layer):
     """A dict of layers that are registered."""
 
-    def __init__(self, sublayers: Any = None) -> None:
+    @second_names(modules="sublayers")
+    def __init__(
+        self, sublayers: Mapping[str, Layer] | Iterable[tuple[str, Layer]] | None = None
+    ) -> None:
         super().__init__()
         if sublayers is not None:
             self.update(sublayers)
@@ -210,7 +215,7 @@ class LayerDict(Layer):
     def items(self) -> Iterable[tuple[str, Layer]]:
         return self._sub_layers.items()
 
-    def update(self, sublayers: Any) -> None:
+    def update(self, sublayers: Mapping[str, Layer] | Iterable[tuple[str, Layer]]) -> None:
         """Add or replace layers from a dict or (name, layer) pairs."""
         for name, layer in _pairs(sublayers, "LayerDict"):
             self.add_sublayer(name, layer)
@@ -247,7 +252,9 @@ class ParameterList(Layer):
 class ParameterDict(Layer):
     """A dict of parameters that are registered."""
 
-    def __init__(self, parameters: Any = None) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Parameter] | Iterable[tuple[str, Parameter]] | None = None
+    ) -> None:
         super().__init__()
         if parameters is not None:
             self.update(parameters)
@@ -276,7 +283,7 @@ class ParameterDict(Layer):
     def items(self) -> Iterable[tuple[str, Parameter]]:
         return self._parameters.items()
 
-    def update(self, parameters: Any) -> None:
+    def update(self, parameters: Mapping[str, Parameter] | Iterable[tuple[str, Parameter]]) -> None:
         """Add or replace parameters from a dict or (name, parameter) pairs."""
         for name, param in _pairs(parameters, "ParameterDict"):
             self.add_parameter(name, param)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
+from bireme.api.types import DeviceLike, DTypeLike, PlaceLike
 from bireme.autograd.modes import no_grad
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
-from bireme.core.place import CUDAPlace, Place, as_place
+from bireme.core.place import CUDAPlace, CustomPlace, Place, as_place
 from bireme.core.tensor import Tensor
-from bireme.core.trace import Value
+from bireme.core.value import value_of
 
 if TYPE_CHECKING:
     from bireme.nn.layer.registry import Registry
+
+
+_Classes = type | Sequence[type]  # of layers
 
 
 class Conversion:
@@ -26,11 +30,11 @@ class Conversion:
 
     def to(
         self,
-        device: Any = None,
-        dtype: Any = None,
+        device: PlaceLike | None = None,
+        dtype: DTypeLike | None = None,
         blocking: bool | None = None,
         non_blocking: bool | None = None,
-    ) -> Any:
+    ) -> Self:
         """Move every parameter and buffer to a device and/or a dtype.
 
         Copies are asynchronous by nature of the engine; `blocking` and `non_blocking` only state
@@ -46,13 +50,13 @@ class Conversion:
                 layer._convert_own(want, place, floating_only=False)
         return self
 
-    def astype(self, dtype: Any = None) -> Any:
+    def astype(self, dtype: DTypeLike | None = None) -> Self:
         """Cast every parameter and buffer to `dtype`."""
         if dtype is None:
             raise InvalidArgument("[astype] needs a dtype, for example 'float32'")
         return self.to(dtype=dtype)
 
-    def type(self, dst_type: Any) -> Any:
+    def type(self, dst_type: DTypeLike) -> Self:
         return self.astype(dst_type)
 
     def _convert_own(
@@ -68,7 +72,7 @@ class Conversion:
         if dtype is not None:
             self.__dict__["_dtype"] = dtype
 
-    def _cast_floats(self, dtype: dt.DType, excluded_layers: Any) -> Any:
+    def _cast_floats(self, dtype: dt.DType, excluded_layers: _Classes | None) -> Self:
         if excluded_layers is None:
             excluded_layers = ()
         elif isinstance(excluded_layers, type_):
@@ -83,39 +87,45 @@ class Conversion:
                 layer._convert_own(dtype, None, floating_only=True)
         return self
 
-    def float(self, excluded_layers: Any = None) -> Any:
+    def float(self, excluded_layers: _Classes | None = None) -> Self:
         """Cast floating parameters and buffers to float32."""
         return self._cast_floats(dt.float32, excluded_layers)
 
-    def double(self) -> Any:
+    def double(self) -> Self:
         """Cast floating parameters and buffers to float64."""
         return self._cast_floats(dt.float64, None)
 
-    def float16(self, excluded_layers: Any = None) -> Any:
+    def float16(self, excluded_layers: _Classes | None = None) -> Self:
         """Cast floating parameters and buffers to float16; BatchNorm stays unless named."""
         return self._cast_floats(dt.float16, _or_batch_norm(excluded_layers))
 
-    def half(self) -> Any:
+    def half(self) -> Self:
         return self.float16()
 
-    def bfloat16(self, excluded_layers: Any = None) -> Any:
+    def bfloat16(self, excluded_layers: _Classes | None = None) -> Self:
         """Cast floating parameters and buffers to bfloat16; BatchNorm stays unless named."""
         return self._cast_floats(dt.bfloat16, _or_batch_norm(excluded_layers))
 
-    def cpu(self) -> Any:
+    def cpu(self) -> Self:
         return self.to(device="cpu")
 
-    def cuda(self, device: Any = None) -> Any:
+    def cuda(self, device: DeviceLike | None = None) -> Self:
         """Move to a GPU, the first one by default."""
         if device is None or isinstance(device, int):
             device = CUDAPlace(device or 0)
+        return self.to(device=device)
+
+    def xpu(self, device: DeviceLike | None = None) -> Self:
+        """Move to a chip whose PJRT plug-in is `xpu`, the first one by default."""
+        if device is None or isinstance(device, int):
+            device = CustomPlace("xpu", device or 0)
         return self.to(device=device)
 
 
 type_ = type  # `type` is a method name inside the class, as in Paddle
 
 
-def _or_batch_norm(excluded_layers: Any) -> Any:
+def _or_batch_norm(excluded_layers: _Classes | None) -> _Classes:
     if excluded_layers is not None:
         return excluded_layers
     from bireme.nn.layer.norm import BatchNorm
@@ -131,8 +141,5 @@ def convert(tensor: Tensor, dtype: dt.DType | None, place: Place | None) -> None
         tensor._value = tensor.astype(dtype)._value
         tensor._view = tensor._views = None
     if place is not None and tensor.place != place:
-        from bireme.core import jax_door
-
-        moved = jax_door.jax().device_put(tensor._array(), place.device())
-        tensor._value = Value(tensor._value.aval, None, 0, moved)
+        tensor._value = value_of(tensor._value.aval, place.put(tensor._array()))
         tensor._view = tensor._views = None

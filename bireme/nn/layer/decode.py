@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorTree
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.layer.rnn_cells import RNNCellBase
 
 # Stands for minus infinity in sums of log-probabilities, as in Paddle.
 _NEVER = -1e9
@@ -64,7 +66,7 @@ class BeamSearchDecoder:
 
     def __init__(
         self,
-        cell: Any,
+        cell: RNNCellBase,
         start_token: int,
         end_token: int,
         beam_size: int,
@@ -105,7 +107,7 @@ class BeamSearchDecoder:
     def _embedded(self, tokens: Tensor) -> Any:
         return tokens if self.embedding_fn is None else self.embedding_fn(tokens)
 
-    def initialize(self, initial_cell_states: Any) -> tuple[Any, BeamState, Tensor]:
+    def initialize(self, initial_cell_states: TensorTree) -> tuple[Any, BeamState, Tensor]:
         """(inputs, states, finished) of the first step."""
         batch = _first_leaf(initial_cell_states).shape[0]
         shape = [batch, self.beam_size]
@@ -120,7 +122,7 @@ class BeamSearchDecoder:
         return self._embedded(tokens), states, finished
 
     def step(
-        self, time: Tensor, inputs: Any, states: BeamState, **kwargs: Any
+        self, time: Tensor, inputs: TensorTree, states: BeamState, **kwargs: Any
     ) -> tuple[BeamOutput, BeamState, Any, Tensor]:
         """(outputs, states, next inputs, finished) after one more token."""
         cells = _map(self._merge, states.cell_states)
@@ -164,7 +166,7 @@ class BeamSearchDecoder:
 
 
 def dynamic_decode(
-    decoder: Any,
+    decoder: BeamSearchDecoder,
     inits: Any = None,
     max_step_num: int | None = None,
     output_time_major: bool = False,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bireme.api.types import Axis
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.nn.layer.layer import Layer
@@ -17,7 +16,7 @@ class Dropout(Layer):
         self,
         p: float = 0.5,
         inplace: bool = False,
-        axis: Any = None,
+        axis: Axis | None = None,
         mode: str = "upscale_in_train",
         name: str | None = None,
     ) -> None:

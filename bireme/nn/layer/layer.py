@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from bireme.api.keywords import second_name
+from bireme.api.types import DTypeLike, PlaceLike
 from bireme.core import dtype as dt
-from bireme.core import layer_changes
-from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch, second_name
+from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch, cut_internal_frames
 from bireme.core.tensor import Parameter, Tensor, constant
+from bireme.core.trace import state
 from bireme.nn import naming
-from bireme.nn.layer.calls import call_with_hooks
+from bireme.nn.attributes import ParamAttrLike
+from bireme.nn.layer import layer_changes
+from bireme.nn.layer.calls import call_outermost, call_with_hooks
 from bireme.nn.layer.conversion import Conversion
 from bireme.nn.layer.registry import HookRemover, Registry
 from bireme.nn.layer.state import StateDict
 from bireme.nn.parameters import make_parameter
+
+if TYPE_CHECKING:
+    from bireme.nn.initializer.base import Initializer
 
 
 class InvalidName(InvalidArgument, KeyError):
@@ -24,7 +31,7 @@ class InvalidName(InvalidArgument, KeyError):
     __str__ = Exception.__str__
 
 
-class ExtraStateUndefined(InvalidArgument, RuntimeError):
+class ExtraStateUndefined(InvalidArgument):
     """A layer was asked for a state that it does not define."""
 
 
@@ -37,7 +44,7 @@ class Layer(StateDict, Conversion):
 
     training: bool
 
-    def __init__(self, name_scope: str | None = None, dtype: Any = "float32") -> None:
+    def __init__(self, name_scope: str | None = None, dtype: DTypeLike | None = "float32") -> None:
         own = self.__dict__
         own["training"] = True
         own["_full_name"] = naming.generate(name_scope or naming.snake_case(type(self).__name__))
@@ -53,6 +60,12 @@ class Layer(StateDict, Conversion):
     # --- calling --------------------------------------------------------------------------
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        if not state.trace.in_layer:
+            try:
+                return call_outermost(self, inputs, kwargs)
+            except BiremeError as e:
+                cut_internal_frames(e)
+                raise
         if self._forward_pre_hooks or self._forward_post_hooks:
             return call_with_hooks(self, inputs, kwargs)
         return self.forward(*inputs, **kwargs)
@@ -63,7 +76,7 @@ class Layer(StateDict, Conversion):
             f"{type(self).__name__} has no forward(); define it to say what the layer computes"
         )
 
-    def backward(self, *inputs: Any) -> Any:
+    def backward(self, *inputs: Any) -> NoReturn:
         """A layer has no backward of its own: gradients come from what forward recorded."""
         raise InvalidArgument(
             f"[{type(self).__name__}] a Layer has no backward(); call loss.backward(), or write a "
@@ -102,13 +115,19 @@ class Layer(StateDict, Conversion):
         """Switch this layer and all below it to training (dropout on, batch statistics)."""
         if not isinstance(mode, bool):
             raise InvalidArgument(f"[train] mode must be a bool. Received: {mode!r}")
+        return self._set_training(mode)
+
+    def eval(self) -> Layer:
+        """Switch this layer and all below it to inference.
+
+        As in Paddle this does not go through `train`, which a subclass may have overridden.
+        """
+        return self._set_training(False)
+
+    def _set_training(self, mode: bool) -> Layer:
         for layer in self.sublayers(include_self=True):
             layer.training = mode
         return self
-
-    def eval(self) -> Layer:
-        """Switch this layer and all below it to inference."""
-        return self.train(False)
 
     def apply(self, fn: Callable[[Layer], Any]) -> Layer:
         """Call `fn` on every sublayer, the deepest first, and on this layer last."""
@@ -125,11 +144,11 @@ class Layer(StateDict, Conversion):
     def create_parameter(
         self,
         shape: Iterable[int],
-        attr: Any = None,
-        dtype: Any = None,
+        attr: ParamAttrLike | None = None,
+        dtype: DTypeLike | None = None,
         is_bias: bool = False,
-        default_initializer: Any = None,
-        device: Any = None,
+        default_initializer: Initializer | None = None,
+        device: PlaceLike | None = None,
     ) -> Any:
         """A new parameter named after this layer; None if `attr` is False."""
         return make_parameter(
@@ -137,7 +156,10 @@ class Layer(StateDict, Conversion):
         )
 
     def create_tensor(
-        self, name: str | None = None, persistable: bool | None = None, dtype: Any = None
+        self,
+        name: str | None = None,
+        persistable: bool | None = None,
+        dtype: DTypeLike | None = None,
     ) -> Tensor:
         """An empty tensor that belongs to this layer."""
         import numpy as np

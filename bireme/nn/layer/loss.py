@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
+from bireme.api.types import Reduction
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.layer.layer import Layer
 
 
@@ -21,7 +24,7 @@ def _checked(reduction: str, where: str) -> str:
 class MSELoss(Layer):
     """The mean (or sum) of squared differences."""
 
-    def __init__(self, reduction: str = "mean") -> None:
+    def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction = _checked(reduction, "MSELoss")
 
@@ -32,7 +35,7 @@ class MSELoss(Layer):
 class L1Loss(Layer):
     """The mean (or sum) of absolute differences."""
 
-    def __init__(self, reduction: str = "mean", name: str | None = None) -> None:
+    def __init__(self, reduction: Reduction = "mean", name: str | None = None) -> None:
         super().__init__()
         self.reduction = _checked(reduction, "L1Loss")
         self.name = name
@@ -45,7 +48,7 @@ class BCELoss(Layer):
     """Binary cross entropy of probabilities."""
 
     def __init__(
-        self, weight: Any = None, reduction: str = "mean", name: str | None = None
+        self, weight: Tensor | None = None, reduction: Reduction = "mean", name: str | None = None
     ) -> None:
         super().__init__()
         self.weight = weight
@@ -61,9 +64,9 @@ class NLLLoss(Layer):
 
     def __init__(
         self,
-        weight: Any = None,
+        weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -85,7 +88,9 @@ class NLLLoss(Layer):
 class KLDivLoss(Layer):
     """Kullback-Leibler divergence from log-probabilities to `label`."""
 
-    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+    def __init__(
+        self, reduction: Reduction | Literal["batchmean"] = "mean", log_target: bool = False
+    ) -> None:
         super().__init__()
         self.reduction = reduction
         self.log_target = log_target
@@ -99,7 +104,7 @@ class SmoothL1Loss(Layer):
 
     def __init__(
         self,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         delta: float = 1.0,
         is_huber: bool = True,
         name: str | None = None,
@@ -126,7 +131,7 @@ class PoissonNLLLoss(Layer):
         log_input: bool = True,
         full: bool = False,
         epsilon: float = 1e-8,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -156,7 +161,7 @@ class GaussianNLLLoss(Layer):
         self,
         full: bool = False,
         epsilon: float = 1e-6,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -175,7 +180,7 @@ class MarginRankingLoss(Layer):
     """max(0, -label * (input - other) + margin)."""
 
     def __init__(
-        self, margin: float = 0.0, reduction: str = "mean", name: str | None = None
+        self, margin: float = 0.0, reduction: Reduction = "mean", name: str | None = None
     ) -> None:
         super().__init__()
         self.margin = margin
@@ -192,7 +197,7 @@ class HingeEmbeddingLoss(Layer):
     """Distances small for label 1 and above `margin` for label -1."""
 
     def __init__(
-        self, margin: float = 1.0, reduction: str = "mean", name: str | None = None
+        self, margin: float = 1.0, reduction: Reduction = "mean", name: str | None = None
     ) -> None:
         super().__init__()
         self.margin = margin
@@ -206,7 +211,9 @@ class HingeEmbeddingLoss(Layer):
 class CosineEmbeddingLoss(Layer):
     """Cosines near 1 for label 1 and below `margin` for label -1."""
 
-    def __init__(self, margin: float = 0, reduction: str = "mean", name: str | None = None) -> None:
+    def __init__(
+        self, margin: float = 0, reduction: Reduction = "mean", name: str | None = None
+    ) -> None:
         super().__init__()
         self.margin = margin
         self.reduction = _checked(reduction, "CosineEmbeddingLoss")
@@ -221,7 +228,7 @@ class CosineEmbeddingLoss(Layer):
 class SoftMarginLoss(Layer):
     """log(1 + exp(-label * input))."""
 
-    def __init__(self, reduction: str = "mean", name: str | None = None) -> None:
+    def __init__(self, reduction: Reduction = "mean", name: str | None = None) -> None:
         super().__init__()
         self.reduction = _checked(reduction, "SoftMarginLoss")
         self.name = name
@@ -234,7 +241,7 @@ class MultiLabelSoftMarginLoss(Layer):
     """Binary cross entropy of several labels per row."""
 
     def __init__(
-        self, weight: Any = None, reduction: str = "mean", name: str | None = None
+        self, weight: Tensor | None = None, reduction: Reduction = "mean", name: str | None = None
     ) -> None:
         super().__init__()
         self.weight = weight
@@ -250,7 +257,7 @@ class MultiLabelSoftMarginLoss(Layer):
 class MultiLabelMarginLoss(Layer):
     """Margin of several labels against all other classes."""
 
-    def __init__(self, reduction: str = "mean", name: str | None = None) -> None:
+    def __init__(self, reduction: Reduction = "mean", name: str | None = None) -> None:
         super().__init__()
         self.reduction = _checked(reduction, "MultiLabelMarginLoss")
         self.name = name
@@ -266,8 +273,8 @@ class MultiMarginLoss(Layer):
         self,
         p: int = 1,
         margin: float = 1.0,
-        weight: Any = None,
-        reduction: str = "mean",
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -292,7 +299,7 @@ class TripletMarginLoss(Layer):
         p: float = 2.0,
         epsilon: float = 1e-6,
         swap: bool = False,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -321,10 +328,10 @@ class TripletMarginWithDistanceLoss(Layer):
 
     def __init__(
         self,
-        distance_function: Any = None,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
         margin: float = 1.0,
         swap: bool = False,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -351,9 +358,9 @@ class BCEWithLogitsLoss(Layer):
 
     def __init__(
         self,
-        weight: Any = None,
-        reduction: str = "mean",
-        pos_weight: Any = None,
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+        pos_weight: Tensor | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -375,7 +382,7 @@ class CrossEntropyLoss(Layer):
         self,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         soft_label: bool = False,
         axis: int = -1,
         use_softmax: bool = True,
@@ -410,7 +417,7 @@ class CTCLoss(Layer):
     """Connectionist temporal classification of unaligned sequences."""
 
     def __init__(
-        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+        self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False
     ) -> None:
         super().__init__()
         self.blank = blank
@@ -444,8 +451,8 @@ class HSigmoidLoss(Layer):
         self,
         feature_size: int,
         num_classes: int,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         is_custom: bool = False,
         is_sparse: bool = False,
         name: str | None = None,

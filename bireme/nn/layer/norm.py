@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from bireme.api.keywords import second_names
+from bireme.api.types import DTypeLike, PlaceLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
-from bireme.nn.attributes import ParamAttr
+from bireme.nn.attributes import ParamAttr, ParamAttrLike
 from bireme.nn.initializer import Constant, Normal
-from bireme.nn.layer.aliases import keyword_aliases
 from bireme.nn.layer.layer import Layer
 from bireme.ops.norm import batch_norm
 
@@ -29,8 +31,8 @@ class _BatchNormBase(Layer):
         num_features: int,
         momentum: float = 0.9,
         epsilon: float = 1e-5,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCHW",
         use_global_stats: bool | None = None,
         name: str | None = None,
@@ -90,8 +92,8 @@ def _statistics_names(name: str | None) -> tuple[str | None, str | None]:
 def _make_batch_norm(
     layer: Any,
     channels: int,
-    weight_attr: Any,
-    bias_attr: Any,
+    weight_attr: ParamAttrLike | None,
+    bias_attr: ParamAttrLike | None,
     mean_name: str | None,
     variance_name: str | None,
     do_model_average: bool = True,
@@ -117,8 +119,8 @@ class BatchNorm1D(_BatchNormBase):
         num_features: int,
         momentum: float = 0.9,
         epsilon: float = 1e-5,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCL",
         use_global_stats: bool | None = None,
         name: str | None = None,
@@ -153,8 +155,8 @@ class BatchNorm3D(_BatchNormBase):
         num_features: int,
         momentum: float = 0.9,
         epsilon: float = 1e-5,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCDHW",
         use_global_stats: bool | None = None,
         name: str | None = None,
@@ -181,9 +183,9 @@ class BatchNorm(Layer):
         is_test: bool = False,
         momentum: float = 0.9,
         epsilon: float = 1e-5,
-        param_attr: Any = None,
-        bias_attr: Any = None,
-        dtype: Any = "float32",
+        param_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        dtype: DTypeLike = "float32",
         data_layout: str = "NCHW",
         in_place: bool = False,
         moving_mean_name: str | None = None,
@@ -225,7 +227,7 @@ class BatchNorm(Layer):
             self._momentum,
             self._epsilon,
             self._data_layout,
-            self._use_global_stats,
+            self._use_global_stats or None,  # here False leaves it to the mode
         )
         return out if self._act is None else getattr(F, self._act)(out)
 
@@ -233,18 +235,18 @@ class BatchNorm(Layer):
 class LayerNorm(Layer):
     """Normalisation over the last dimensions."""
 
-    @keyword_aliases(eps="epsilon")
+    @second_names(eps="epsilon")
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: int | Sequence[int],
         epsilon: float = 1e-5,
         *,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        device: PlaceLike | None = None,
+        dtype: DTypeLike | None = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(dtype=dtype or dt.get_default_dtype())
@@ -279,12 +281,12 @@ class LayerNorm(Layer):
 class RMSNorm(Layer):
     """Division by the root mean square over the last dimensions, times a learned scale."""
 
-    @keyword_aliases(eps="epsilon")
+    @second_names(eps="epsilon")
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: int | Sequence[int],
         epsilon: float = 1e-6,
-        weight_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(dtype=dt.get_default_dtype())
@@ -306,7 +308,7 @@ class RMSNorm(Layer):
 class GroupNorm(Layer):
     """Normalisation over groups of channels."""
 
-    @keyword_aliases(eps="epsilon")
+    @second_names(eps="epsilon")
     def __init__(
         self,
         num_groups: int,
@@ -314,10 +316,10 @@ class GroupNorm(Layer):
         epsilon: float = 1e-5,
         *,
         affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        device: PlaceLike | None = None,
+        dtype: DTypeLike | None = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
@@ -331,7 +333,7 @@ class GroupNorm(Layer):
         self.weight = self._affine(weight_attr if affine else False, False, device)
         self.bias = self._affine(bias_attr if affine else False, True, device)
 
-    def _affine(self, attr: Any, is_bias: bool, device: Any) -> Any:
+    def _affine(self, attr: ParamAttrLike | None, is_bias: bool, device: PlaceLike | None) -> Any:
         made = self.create_parameter(
             [self._num_channels],
             attr,
@@ -364,8 +366,8 @@ class _InstanceNorm(Layer):
         num_features: int,
         epsilon: float,
         momentum: float,
-        weight_attr: Any,
-        bias_attr: Any,
+        weight_attr: ParamAttrLike | None,
+        bias_attr: ParamAttrLike | None,
         data_format: str,
     ) -> None:
         super().__init__()
@@ -413,8 +415,8 @@ class InstanceNorm1D(_InstanceNorm):
         num_features: int,
         epsilon: float = 1e-5,
         momentum: float = 0.9,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCL",
         name: str | None = None,
     ) -> None:
@@ -431,8 +433,8 @@ class InstanceNorm2D(_InstanceNorm):
         num_features: int,
         epsilon: float = 1e-5,
         momentum: float = 0.9,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
@@ -449,8 +451,8 @@ class InstanceNorm3D(_InstanceNorm):
         num_features: int,
         epsilon: float = 1e-5,
         momentum: float = 0.9,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCDHW",
         name: str | None = None,
     ) -> None:
@@ -494,11 +496,11 @@ class SpectralNorm(Layer):
 
     def __init__(
         self,
-        weight_shape: Any,
+        weight_shape: Sequence[int],
         dim: int = 0,
         power_iters: int = 1,
         eps: float = 1e-12,
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(dtype=dtype)
         if math.prod(weight_shape) <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
@@ -14,7 +14,12 @@ class _Pad(ShownLayer):
     _spatial = 1
 
     def __init__(
-        self, padding: Any, mode: str, value: float, data_format: str, name: str | None
+        self,
+        padding: int | Sequence[int] | Tensor,
+        mode: str,
+        value: float,
+        data_format: str,
+        name: str | None,
     ) -> None:
         super().__init__()
         if isinstance(padding, int):
@@ -42,7 +47,7 @@ class Pad1D(_Pad):
 
     def __init__(
         self,
-        padding: Any,
+        padding: int | Sequence[int] | Tensor,
         mode: str = "constant",
         value: float = 0.0,
         data_format: str = "NCL",
@@ -55,7 +60,11 @@ class ConstantPad1D(Pad1D):
     """Pads with `value`."""
 
     def __init__(
-        self, padding: Any, value: float, data_format: str = "NCL", name: str | None = None
+        self,
+        padding: int | Sequence[int] | Tensor,
+        value: float,
+        data_format: str = "NCL",
+        name: str | None = None,
     ) -> None:
         super().__init__(padding, "constant", value, data_format, name)
 
@@ -63,28 +72,48 @@ class ConstantPad1D(Pad1D):
 class ZeroPad1D(Pad1D):
     """Pads with zeros."""
 
-    def __init__(self, padding: Any, data_format: str = "NCL", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCL",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "constant", 0.0, data_format, name)
 
 
 class ReplicationPad1D(Pad1D):
     """Pads with the border's values."""
 
-    def __init__(self, padding: Any, data_format: str = "NCL", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCL",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "replicate", 0.0, data_format, name)
 
 
 class ReflectionPad1D(Pad1D):
     """Pads with the mirror image."""
 
-    def __init__(self, padding: Any, data_format: str = "NCL", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCL",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "reflect", 0.0, data_format, name)
 
 
 class CircularPad1D(Pad1D):
     """Pads with the other side."""
 
-    def __init__(self, padding: Any, data_format: str = "NCL", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCL",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "circular", 0.0, data_format, name)
 
 
@@ -95,7 +124,7 @@ class Pad2D(_Pad):
 
     def __init__(
         self,
-        padding: Any,
+        padding: int | Sequence[int] | Tensor,
         mode: str = "constant",
         value: float = 0.0,
         data_format: str = "NCHW",
@@ -108,7 +137,11 @@ class ConstantPad2D(Pad2D):
     """Pads with `value`."""
 
     def __init__(
-        self, padding: Any, value: float, data_format: str = "NCHW", name: str | None = None
+        self,
+        padding: int | Sequence[int] | Tensor,
+        value: float,
+        data_format: str = "NCHW",
+        name: str | None = None,
     ) -> None:
         super().__init__(padding, "constant", value, data_format, name)
 
@@ -116,28 +149,48 @@ class ConstantPad2D(Pad2D):
 class ZeroPad2D(Pad2D):
     """Pads with zeros."""
 
-    def __init__(self, padding: Any, data_format: str = "NCHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "constant", 0.0, data_format, name)
 
 
 class ReplicationPad2D(Pad2D):
     """Pads with the border's values."""
 
-    def __init__(self, padding: Any, data_format: str = "NCHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "replicate", 0.0, data_format, name)
 
 
 class ReflectionPad2D(Pad2D):
     """Pads with the mirror image."""
 
-    def __init__(self, padding: Any, data_format: str = "NCHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "reflect", 0.0, data_format, name)
 
 
 class CircularPad2D(Pad2D):
     """Pads with the other side."""
 
-    def __init__(self, padding: Any, data_format: str = "NCHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "circular", 0.0, data_format, name)
 
 
@@ -148,7 +201,7 @@ class Pad3D(_Pad):
 
     def __init__(
         self,
-        padding: Any,
+        padding: int | Sequence[int] | Tensor,
         mode: str = "constant",
         value: float = 0.0,
         data_format: str = "NCDHW",
@@ -161,7 +214,11 @@ class ConstantPad3D(Pad3D):
     """Pads with `value`."""
 
     def __init__(
-        self, padding: Any, value: float, data_format: str = "NCDHW", name: str | None = None
+        self,
+        padding: int | Sequence[int] | Tensor,
+        value: float,
+        data_format: str = "NCDHW",
+        name: str | None = None,
     ) -> None:
         super().__init__(padding, "constant", value, data_format, name)
 
@@ -169,28 +226,48 @@ class ConstantPad3D(Pad3D):
 class ZeroPad3D(Pad3D):
     """Pads with zeros."""
 
-    def __init__(self, padding: Any, data_format: str = "NCDHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCDHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "constant", 0.0, data_format, name)
 
 
 class ReplicationPad3D(Pad3D):
     """Pads with the border's values."""
 
-    def __init__(self, padding: Any, data_format: str = "NCDHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCDHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "replicate", 0.0, data_format, name)
 
 
 class ReflectionPad3D(Pad3D):
     """Pads with the mirror image."""
 
-    def __init__(self, padding: Any, data_format: str = "NCDHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCDHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "reflect", 0.0, data_format, name)
 
 
 class CircularPad3D(Pad3D):
     """Pads with the other side."""
 
-    def __init__(self, padding: Any, data_format: str = "NCDHW", name: str | None = None) -> None:
+    def __init__(
+        self,
+        padding: int | Sequence[int] | Tensor,
+        data_format: str = "NCDHW",
+        name: str | None = None,
+    ) -> None:
         super().__init__(padding, "circular", 0.0, data_format, name)
 
 

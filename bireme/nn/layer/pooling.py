@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from bireme.api.keywords import second_names
+from bireme.api.types import IntOrPair, IntOrSingle, IntOrTriple, Padding
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
-from bireme.nn.layer.aliases import keyword_aliases
 from bireme.nn.layer.shown import ShownLayer
 
 
@@ -24,9 +26,9 @@ class AvgPool1D(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrSingle,
+        stride: IntOrSingle | None = None,
+        padding: Padding = 0,
         exclusive: bool = True,
         ceil_mode: bool = False,
         name: str | None = None,
@@ -39,7 +41,7 @@ class AvgPool1D(_Pool):
         self.ceil_mode = ceil_mode
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool1d(
             x, self.kernel_size, self.stride, self.padding, self.exclusive, self.ceil_mode
         )
@@ -50,9 +52,9 @@ class MaxPool1D(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrSingle,
+        stride: IntOrSingle | None = None,
+        padding: Padding = 0,
         return_mask: bool = False,
         ceil_mode: bool = False,
         name: str | None = None,
@@ -65,7 +67,7 @@ class MaxPool1D(_Pool):
         self.ceil_mode = ceil_mode
         self.name = name
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.max_pool1d(
             input, self.kernel_size, self.stride, self.padding, self.return_mask, self.ceil_mode
         )
@@ -76,9 +78,9 @@ class AvgPool2D(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrPair,
+        stride: IntOrPair | None = None,
+        padding: Padding = 0,
         ceil_mode: bool = False,
         exclusive: bool = True,
         divisor_override: float | None = None,
@@ -95,7 +97,7 @@ class AvgPool2D(_Pool):
         self.data_format = data_format
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool2d(
             x,
             self.kernel_size,
@@ -113,9 +115,9 @@ class MaxPool2D(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrPair,
+        stride: IntOrPair | None = None,
+        padding: Padding = 0,
         return_mask: bool = False,
         ceil_mode: bool = False,
         data_format: str = "NCHW",
@@ -130,7 +132,7 @@ class MaxPool2D(_Pool):
         self.data_format = data_format
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.max_pool2d(
             x,
             self.kernel_size,
@@ -147,9 +149,9 @@ class AvgPool3D(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrTriple,
+        stride: IntOrTriple | None = None,
+        padding: Padding = 0,
         ceil_mode: bool = False,
         exclusive: bool = True,
         divisor_override: float | None = None,
@@ -166,7 +168,7 @@ class AvgPool3D(_Pool):
         self.data_format = data_format
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool3d(
             x,
             self.kernel_size,
@@ -184,9 +186,9 @@ class MaxPool3D(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrTriple,
+        stride: IntOrTriple | None = None,
+        padding: Padding = 0,
         return_mask: bool = False,
         ceil_mode: bool = False,
         data_format: str = "NCDHW",
@@ -201,7 +203,7 @@ class MaxPool3D(_Pool):
         self.data_format = data_format
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.max_pool3d(
             x,
             self.kernel_size,
@@ -221,9 +223,9 @@ class LPPool1D(_Pool):
     def __init__(
         self,
         norm_type: float,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrSingle,
+        stride: IntOrSingle | None = None,
+        padding: Padding = 0,
         ceil_mode: bool = False,
         data_format: str = "NCL",
         name: str | None = None,
@@ -237,7 +239,7 @@ class LPPool1D(_Pool):
         self.data_format = data_format
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.lp_pool1d(
             x,
             self.norm_type,
@@ -257,9 +259,9 @@ class LPPool2D(_Pool):
     def __init__(
         self,
         norm_type: float,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrPair,
+        stride: IntOrPair | None = None,
+        padding: Padding = 0,
         ceil_mode: bool = False,
         data_format: str = "NCHW",
         name: str | None = None,
@@ -273,7 +275,7 @@ class LPPool2D(_Pool):
         self.data_format = data_format
         self.name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.lp_pool2d(
             x,
             self.norm_type,
@@ -307,14 +309,14 @@ class AdaptiveAvgPool1D(ShownLayer):
 
     def __init__(
         self,
-        output_size: Any,
+        output_size: IntOrSingle,
         name: str | None = None,
     ) -> None:
         super().__init__()
         self.output_size = _fixed(output_size)
         self._name = name
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
@@ -323,10 +325,10 @@ class AdaptiveMaxPool1D(ShownLayer):
 
     _shown = ("output_size", "return_mask")
 
-    @keyword_aliases(return_indices="return_mask")
+    @second_names(return_indices="return_mask")
     def __init__(
         self,
-        output_size: Any,
+        output_size: IntOrSingle,
         return_mask: bool = False,
         name: str | None = None,
     ) -> None:
@@ -335,7 +337,7 @@ class AdaptiveMaxPool1D(ShownLayer):
         self.return_mask = return_mask
         self._name = name
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.adaptive_max_pool1d(input, self.output_size, self.return_mask)
 
 
@@ -346,7 +348,7 @@ class AdaptiveAvgPool2D(_AdaptivePool):
 
     def __init__(
         self,
-        output_size: Any,
+        output_size: IntOrPair,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
@@ -355,7 +357,7 @@ class AdaptiveAvgPool2D(_AdaptivePool):
         self.data_format = data_format
         self._name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(x, self.output_size, self.data_format)
 
 
@@ -364,10 +366,10 @@ class AdaptiveMaxPool2D(_AdaptivePool):
 
     _shown = ("output_size", "return_mask")
 
-    @keyword_aliases(return_indices="return_mask")
+    @second_names(return_indices="return_mask")
     def __init__(
         self,
-        output_size: Any,
+        output_size: IntOrPair,
         return_mask: bool = False,
         name: str | None = None,
     ) -> None:
@@ -376,7 +378,7 @@ class AdaptiveMaxPool2D(_AdaptivePool):
         self.return_mask = return_mask
         self._name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.adaptive_max_pool2d(x, self.output_size, self.return_mask)
 
 
@@ -387,7 +389,7 @@ class AdaptiveAvgPool3D(_AdaptivePool):
 
     def __init__(
         self,
-        output_size: Any,
+        output_size: IntOrTriple,
         data_format: str = "NCDHW",
         name: str | None = None,
     ) -> None:
@@ -396,7 +398,7 @@ class AdaptiveAvgPool3D(_AdaptivePool):
         self.data_format = data_format
         self._name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool3d(x, self.output_size, self.data_format)
 
 
@@ -405,10 +407,10 @@ class AdaptiveMaxPool3D(_AdaptivePool):
 
     _shown = ("output_size", "return_mask")
 
-    @keyword_aliases(return_indices="return_mask")
+    @second_names(return_indices="return_mask")
     def __init__(
         self,
-        output_size: Any,
+        output_size: IntOrTriple,
         return_mask: bool = False,
         name: str | None = None,
     ) -> None:
@@ -417,7 +419,7 @@ class AdaptiveMaxPool3D(_AdaptivePool):
         self.return_mask = return_mask
         self._name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.adaptive_max_pool3d(x, self.output_size, self.return_mask)
 
 
@@ -428,11 +430,11 @@ class MaxUnPool1D(ShownLayer):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrSingle,
+        stride: IntOrSingle | None = None,
+        padding: Padding = 0,
         data_format: str = "NCL",
-        output_size: Any = None,
+        output_size: IntOrSingle | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -443,7 +445,9 @@ class MaxUnPool1D(ShownLayer):
         self.output_size = output_size
         self._name = name
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Any:
+    def forward(
+        self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
         return F.max_unpool1d(
             x,
             indices,
@@ -462,11 +466,11 @@ class MaxUnPool2D(ShownLayer):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrPair,
+        stride: IntOrPair | None = None,
+        padding: Padding = 0,
         data_format: str = "NCHW",
-        output_size: Any = None,
+        output_size: IntOrPair | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -477,7 +481,9 @@ class MaxUnPool2D(ShownLayer):
         self.output_size = output_size
         self._name = name
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Any:
+    def forward(
+        self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
         return F.max_unpool2d(
             x,
             indices,
@@ -496,11 +502,11 @@ class MaxUnPool3D(ShownLayer):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: IntOrTriple,
+        stride: IntOrTriple | None = None,
+        padding: Padding = 0,
         data_format: str = "NCDHW",
-        output_size: Any = None,
+        output_size: IntOrTriple | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -511,7 +517,9 @@ class MaxUnPool3D(ShownLayer):
         self.output_size = output_size
         self._name = name
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Any:
+    def forward(
+        self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
         return F.max_unpool3d(
             x,
             indices,
@@ -530,8 +538,8 @@ class FractionalMaxPool2D(ShownLayer):
 
     def __init__(
         self,
-        output_size: Any,
-        kernel_size: Any = None,
+        output_size: IntOrPair,
+        kernel_size: IntOrPair | None = None,
         random_u: float | None = None,
         return_mask: bool = False,
         name: str | None = None,
@@ -543,7 +551,7 @@ class FractionalMaxPool2D(ShownLayer):
         self.return_mask = return_mask
         self._name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.fractional_max_pool2d(
             x, self.output_size, self.kernel_size, self.random_u, self.return_mask
         )
@@ -556,8 +564,8 @@ class FractionalMaxPool3D(ShownLayer):
 
     def __init__(
         self,
-        output_size: Any,
-        kernel_size: Any = None,
+        output_size: IntOrTriple,
+        kernel_size: IntOrTriple | None = None,
         random_u: float | None = None,
         return_mask: bool = False,
         name: str | None = None,
@@ -569,7 +577,7 @@ class FractionalMaxPool3D(ShownLayer):
         self.return_mask = return_mask
         self._name = name
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return F.fractional_max_pool3d(
             x, self.output_size, self.kernel_size, self.random_u, self.return_mask
         )

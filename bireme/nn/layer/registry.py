@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bireme.core import layer_changes
+from bireme.nn.layer import layer_changes
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
+
 
 _MISSING = object()
 _hook_ids = itertools.count()
@@ -22,7 +26,7 @@ class Registry(dict):
 
     __slots__ = ("_owner",)
 
-    def __init__(self, owner: Any, items: dict[str, Any] | None = None):
+    def __init__(self, owner: object, items: dict[str, Any] | None = None):
         super().__init__()
         self._owner = weakref.ref(owner)
         if items:
@@ -63,12 +67,12 @@ class Registry(dict):
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
 
-    def setdefault(self, name: str, default: Any = None) -> Any:
+    def setdefault(self, name: str, default: Tensor | None = None) -> Any:
         if name not in self:
             self[name] = default
         return self[name]
 
-    def __ior__(self, other: Any) -> Registry:  # type: ignore[override,misc]
+    def __ior__(self, other: Any) -> Registry:
         self.update(other)
         return self
 
@@ -79,7 +83,7 @@ class Registry(dict):
 class HookRemover:
     """Returned when a hook is registered; `remove()` takes it off."""
 
-    def __init__(self, hooks: dict[int, Any], hook: Any, *, first: bool):
+    def __init__(self, hooks: dict[int, Any], hook: object, *, first: bool):
         layer_changes.count += 1
         self._hooks = hooks
         self._id = next(_hook_ids)

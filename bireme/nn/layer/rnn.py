@@ -11,26 +11,31 @@ from typing import Any
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorTree
+from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.layer.container import LayerList
 from bireme.nn.layer.layer import Layer
-from bireme.nn.layer.rnn_cells import GRUCell, LSTMCell, SimpleRNNCell
+from bireme.nn.layer.rnn_cells import GRUCell, LSTMCell, RNNCellBase, SimpleRNNCell
+from bireme.nn.layer.rnn_checks import check_sequence, check_states
 from bireme.ops import rnn as rnn_ops
 
 
 def _has_fused_form(cell: Layer) -> bool:
     hooked = cell._forward_pre_hooks or cell._forward_post_hooks
-    return not hooked and (
-        type(cell) in (SimpleRNNCell, GRUCell) or (type(cell) is LSTMCell and not cell.proj_size)
-    )
+    return not hooked and type(cell) in (SimpleRNNCell, GRUCell, LSTMCell)
 
 
 def _run_fused(
     cell: Any, x: Tensor, states: Any, sequence_length: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Any]:
     """(outputs [T, B, H], final states) of one cell over x [T, B, I]."""
+    if isinstance(cell, LSTMCell) and cell.proj_size:
+        y, h, c = cell._projected(x, states, sequence_length, reverse)
+        return y, (h, c)
     weights = cell._weights()
     options = {"sequence_length": sequence_length, "reverse": reverse}
     if isinstance(cell, LSTMCell):
@@ -73,8 +78,16 @@ def run_cell(
     kwargs: dict[str, Any],
 ) -> tuple[Any, Any]:
     """A cell over a sequence: (outputs, final states)."""
+    plain = type(cell) in (SimpleRNNCell, GRUCell, LSTMCell)
+    if plain:
+        name = type(cell).__name__
+        check_sequence(name, inputs, cell.input_size, time_major, sequence_length)
     if states is None:
         states = cell.get_initial_states(inputs, batch_dim_idx=1 if time_major else 0)
+    elif plain:
+        cell.check_states(
+            "initial_states", states, inputs._value.aval.shape[1 if time_major else 0]
+        )
     if not time_major:
         inputs = _map(_time_first, inputs)
     if sequence_length is None and not kwargs and _has_fused_form(cell):
@@ -117,7 +130,7 @@ class RNN(Layer):
     def forward(
         self,
         inputs: Any,
-        initial_states: Any = None,
+        initial_states: TensorTree | None = None,
         sequence_length: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Any, Any]:
@@ -135,7 +148,9 @@ class RNN(Layer):
 class BiRNN(Layer):
     """Runs one cell forwards and one backwards and joins their outputs."""
 
-    def __init__(self, cell_fw: Any, cell_bw: Any, time_major: bool = False) -> None:
+    def __init__(
+        self, cell_fw: RNNCellBase, cell_bw: RNNCellBase, time_major: bool = False
+    ) -> None:
         super().__init__()
         if cell_fw.input_size != cell_bw.input_size:
             raise InvalidArgument(
@@ -149,7 +164,7 @@ class BiRNN(Layer):
     def forward(
         self,
         inputs: Any,
-        initial_states: Any = None,
+        initial_states: TensorTree | None = None,
         sequence_length: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Any, tuple[Any, Any]]:
@@ -232,9 +247,11 @@ class _RNNStack(LayerList):
     def forward(
         self,
         inputs: Tensor,
-        initial_states: Any = None,
+        initial_states: TensorTree | None = None,
         sequence_length: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
+        name = type(self).__name__
+        check_sequence(name, inputs, self.input_size, self.time_major, sequence_length)
         x = inputs if self.time_major else _time_first(inputs)
         states = self._split_states(x, initial_states)
         final: list[Any] = []
@@ -261,14 +278,13 @@ class _RNNStack(LayerList):
         if given is None:
             return self._zeros(x._value.aval.shape[1], x.dtype)
         given = [given] if isinstance(given, Tensor) else list(given)
-        if len(given) != self._state_components:
-            raise InvalidArgument(
-                f"[{type(self).__name__}] initial_states must have {self._state_components} "
-                f"part(s). Received: {len(given)}"
-            )
+        count, batch = self.num_layers * self.num_directions, x._value.aval.shape[1]
+        sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self._state_components]
+        wanted = [("num_layers * directions, batch, hidden", (count, batch, n)) for n in sizes]
+        check_states(type(self).__name__, "initial_states", given, wanted)
         return self._by_layer([bireme.unstack(part, axis=0) for part in given])
 
-    def _zeros(self, batch: Any, dtype: Any) -> list[Any]:
+    def _zeros(self, batch: Any, dtype: DType) -> list[Any]:
         """The initial states. The last ones are kept: a training loop moves them to the device
         once."""
         for_batch, of_type, states = self._last_zeros
@@ -315,10 +331,10 @@ class SimpleRNN(_RNNStack):
         time_major: bool = False,
         dropout: float = 0.0,
         activation: str = "tanh",
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
+        weight_ih_attr: ParamAttrLike | None = None,
+        weight_hh_attr: ParamAttrLike | None = None,
+        bias_ih_attr: ParamAttrLike | None = None,
+        bias_hh_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         options = {
@@ -348,10 +364,10 @@ class LSTM(_RNNStack):
         direction: str = "forward",
         time_major: bool = False,
         dropout: float = 0.0,
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
+        weight_ih_attr: ParamAttrLike | None = None,
+        weight_hh_attr: ParamAttrLike | None = None,
+        bias_ih_attr: ParamAttrLike | None = None,
+        bias_hh_attr: ParamAttrLike | None = None,
         proj_size: int = 0,
         name: str | None = None,
     ) -> None:
@@ -380,10 +396,10 @@ class GRU(_RNNStack):
         direction: str = "forward",
         time_major: bool = False,
         dropout: float = 0.0,
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
+        weight_ih_attr: ParamAttrLike | None = None,
+        weight_hh_attr: ParamAttrLike | None = None,
+        bias_ih_attr: ParamAttrLike | None = None,
+        bias_hh_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         options = {

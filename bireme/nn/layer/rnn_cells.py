@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import bireme
+from bireme.api.types import DTypeLike, TensorTree
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Constant, Uniform
+from bireme.nn.layer import rnn_checks
 from bireme.nn.layer.layer import Layer
 from bireme.ops import rnn as rnn_ops
+from bireme.ops.rnn_projected import projected_lstm
+
+StateShape = Sequence[int] | Sequence[Sequence[int]]  # of one state, or of each of several
 
 
 class RNNCellBase(Layer):
@@ -19,26 +26,27 @@ class RNNCellBase(Layer):
 
     def get_initial_states(
         self,
-        batch_ref: Any,
-        shape: Any = None,
-        dtype: Any = None,
+        batch_ref: TensorTree,
+        shape: StateShape | None = None,
+        dtype: DTypeLike | None = None,
         init_value: float = 0.0,
         batch_dim_idx: int = 0,
-    ) -> Any:
+    ) -> TensorTree:
         """States filled with `init_value`, for as many sequences as `batch_ref` holds."""
-        while isinstance(batch_ref, list | tuple):
-            batch_ref = batch_ref[0]
-        batch = batch_ref.shape[batch_dim_idx]
+        first: Any = batch_ref
+        while isinstance(first, list | tuple):
+            first = first[0]
+        batch = first.shape[batch_dim_idx]
         kind = dt.get_default_dtype() if dtype is None else dtype
         wanted = self.state_shape if shape is None else shape
         return _filled(wanted, batch, kind, init_value)
 
     @property
-    def state_shape(self) -> Any:
+    def state_shape(self) -> StateShape:
         raise NotImplementedError(f"{type(self).__name__} does not define state_shape")
 
 
-def _filled(shape: Any, batch: int, dtype: Any, value: float) -> Any:
+def _filled(shape: Any, batch: int, dtype: DTypeLike, value: float) -> Any:
     if all(isinstance(d, int) for d in shape):
         sizes = list(shape[1:]) if shape and shape[0] == -1 else list(shape)
         kind = dtype[0] if isinstance(dtype, list | tuple) else dtype
@@ -88,6 +96,21 @@ class _GatedCell(RNNCellBase):
     def _weights(self) -> tuple[Any, Any, Any, Any]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
+    def check_states(self, name: str, states: Any, batch: Any) -> None:
+        """Raise if what was given as `name` are not this cell's states for `batch` sequences."""
+        shape: Any = self.state_shape
+        sizes = shape if isinstance(shape[0], tuple) else (shape,)
+        wanted = [("batch, hidden", (batch, *size)) for size in sizes]
+        rnn_checks.check_states(type(self).__name__, name, states, wanted)
+
+    def _started(self, inputs: Tensor, states: Any) -> Any:
+        """The states of one step, when all that was given fits."""
+        rnn_checks.check_step(type(self).__name__, inputs, self.input_size)
+        if states is None:
+            return self.get_initial_states(inputs, self.state_shape)
+        self.check_states("states", states, inputs._value.aval.shape[0])
+        return states
+
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
 
@@ -100,10 +123,10 @@ class SimpleRNNCell(_GatedCell):
         input_size: int,
         hidden_size: int,
         activation: str = "tanh",
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
+        weight_ih_attr: ParamAttrLike | None = None,
+        weight_hh_attr: ParamAttrLike | None = None,
+        bias_ih_attr: ParamAttrLike | None = None,
+        bias_hh_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         if activation not in ("tanh", "relu"):
@@ -114,10 +137,9 @@ class SimpleRNNCell(_GatedCell):
         super().__init__(input_size, hidden_size, attrs)
         self.activation = activation
 
-    def forward(self, inputs: Tensor, states: Any = None) -> tuple[Tensor, Tensor]:
-        if states is None:
-            states = self.get_initial_states(inputs, self.state_shape)
-        h = rnn_ops.simple_rnn_cell(inputs, states, *self._weights(), self.activation)
+    def forward(self, inputs: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        h = self._started(inputs, states)
+        h = rnn_ops.simple_rnn_cell(inputs, h, *self._weights(), self.activation)
         return h, h
 
     @property
@@ -138,10 +160,10 @@ class LSTMCell(_GatedCell):
         self,
         input_size: int,
         hidden_size: int,
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
+        weight_ih_attr: ParamAttrLike | None = None,
+        weight_hh_attr: ParamAttrLike | None = None,
+        bias_ih_attr: ParamAttrLike | None = None,
+        bias_hh_attr: ParamAttrLike | None = None,
         proj_size: int = 0,
         name: str | None = None,
     ) -> None:
@@ -161,24 +183,25 @@ class LSTMCell(_GatedCell):
                 default_initializer=Uniform(-bound, bound),
             )
 
-    def forward(self, inputs: Tensor, states: Any = None) -> Any:
-        if states is None:
-            states = self.get_initial_states(inputs, self.state_shape)
-        h, c = states
+    def forward(
+        self, inputs: Tensor, states: Sequence[Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        h, c = self._started(inputs, states)
         if self.proj_size:
-            h, c = self._projected(inputs, h, c)
+            _, h, c = self._projected(bireme.unsqueeze(inputs, 0), (h, c), None, False)
         else:
             h, c = rnn_ops.lstm_cell(inputs, h, c, *self._weights())
         return h, (h, c)
 
-    def _projected(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """One step whose hidden state is smaller than the cell's."""
+    def _projected(
+        self, x: Tensor, states: Any, sequence_length: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(y, h, c) over a sequence; the hidden state is smaller than the cell's."""
+        h, c = states
         w_ih, w_hh, b_ih, b_hh = self._weights()
-        gates = bireme.matmul(x, w_ih, transpose_y=True) + b_ih
-        gates = gates + bireme.matmul(h, w_hh, transpose_y=True) + b_hh
-        i, f, g, o = bireme.split(gates, 4, axis=-1)
-        c = bireme.sigmoid(f) * c + bireme.sigmoid(i) * bireme.tanh(g)
-        return bireme.matmul(bireme.sigmoid(o) * bireme.tanh(c), self.weight_ho), c
+        return projected_lstm(
+            x, h, c, w_ih, w_hh, self.weight_ho, b_ih, b_hh, sequence_length, reverse
+        )
 
     @property
     def state_shape(self) -> tuple[tuple[int], tuple[int]]:
@@ -194,19 +217,18 @@ class GRUCell(_GatedCell):
         self,
         input_size: int,
         hidden_size: int,
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
+        weight_ih_attr: ParamAttrLike | None = None,
+        weight_hh_attr: ParamAttrLike | None = None,
+        bias_ih_attr: ParamAttrLike | None = None,
+        bias_hh_attr: ParamAttrLike | None = None,
         name: str | None = None,
     ) -> None:
         attrs = (weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
         super().__init__(input_size, hidden_size, attrs)
 
-    def forward(self, inputs: Tensor, states: Any = None) -> tuple[Tensor, Tensor]:
-        if states is None:
-            states = self.get_initial_states(inputs, self.state_shape)
-        h = rnn_ops.gru_cell(inputs, states, *self._weights())
+    def forward(self, inputs: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        h = self._started(inputs, states)
+        h = rnn_ops.gru_cell(inputs, h, *self._weights())
         return h, h
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.core.tensor import Tensor
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.norm import _BatchNormBase
 from bireme.ops.creation import full
@@ -35,8 +36,8 @@ class SyncBatchNorm(_BatchNormBase):
         num_features: int,
         momentum: float = 0.9,
         epsilon: float = 1e-05,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
@@ -71,17 +72,20 @@ class SyncBatchNorm(_BatchNormBase):
         return out.astype(input.dtype)
 
     @classmethod
-    def convert_sync_batchnorm(cls, layer: Layer) -> Any:
+    def convert_sync_batchnorm(cls, layer: Layer) -> Layer:
         """The network with every batch norm in it turned into this one, weights kept."""
         made: Any = layer
         if isinstance(layer, _BatchNormBase) and not isinstance(layer, cls):
             old: Any = layer
             made = cls(
-                old._num_features, old._momentum, old._epsilon,
+                old._num_features,
+                old._momentum,
+                old._epsilon,
                 None if old.weight is not None else False,
                 None if old.bias is not None else False,
-                old._data_format, old._name,
-            )  # fmt: skip
+                old._data_format,
+                old._name,
+            )
             made.weight, made.bias = old.weight, old.bias
             made._mean, made._variance = old._mean, old._variance
             made.training = old.training

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import bireme
@@ -10,7 +11,7 @@ from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
-from bireme.nn.attributes import as_param_attr
+from bireme.nn.attributes import ParamAttrLike, as_param_attr
 from bireme.nn.layer.common import Linear
 from bireme.nn.layer.container import LayerList
 from bireme.nn.layer.dropout import Dropout
@@ -18,7 +19,7 @@ from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.norm import LayerNorm
 
 
-def _attr_list(attr: Any, n: int) -> list[Any]:
+def _attr_list(attr: ParamAttrLike | None, n: int) -> list[Any]:
     """`n` parameter attributes from one, from a bool, or from a list of them."""
     if isinstance(attr, list | tuple):
         return [_one_attr(a) for a in attr]
@@ -33,7 +34,7 @@ def _attr_list(attr: Any, n: int) -> list[Any]:
     return made
 
 
-def _one_attr(attr: Any) -> Any:
+def _one_attr(attr: ParamAttrLike | None) -> Any:
     return False if attr is False else as_param_attr(attr)
 
 
@@ -57,14 +58,14 @@ class MultiHeadAttention(Layer):
     class Cache(NamedTuple):
         """Keys and values so far, [batch, heads, time, head_dim]; grows with each call."""
 
-        k: Any
-        v: Any
+        k: Tensor
+        v: Tensor
 
     class StaticCache(NamedTuple):
         """Keys and values of a fixed memory."""
 
-        k: Any
-        v: Any
+        k: Tensor
+        v: Tensor
 
     def __init__(
         self,
@@ -74,8 +75,8 @@ class MultiHeadAttention(Layer):
         kdim: int | None = None,
         vdim: int | None = None,
         need_weights: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
     ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
@@ -104,7 +105,12 @@ class MultiHeadAttention(Layer):
         k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
         return bireme.transpose(k, (0, 2, 1, 3)), bireme.transpose(v, (0, 2, 1, 3))
 
-    def gen_cache(self, key: Tensor, value: Tensor | None = None, type: Any = Cache) -> Any:
+    def gen_cache(
+        self,
+        key: Tensor,
+        value: Tensor | None = None,
+        type: type[Cache] | type[StaticCache] = Cache,
+    ) -> Cache | StaticCache:
         """A cache: empty, from given keys and values, or of a fixed memory (StaticCache)."""
         if type is MultiHeadAttention.StaticCache:
             return self.StaticCache(*self.compute_kv(key, key if value is None else value))
@@ -119,8 +125,8 @@ class MultiHeadAttention(Layer):
         key: Tensor | None = None,
         value: Tensor | None = None,
         attn_mask: Tensor | None = None,
-        cache: Any = None,
-    ) -> Any:
+        cache: Cache | StaticCache | None = None,
+    ) -> Tensor | tuple[Any, ...]:
         key = query if key is None else key
         value = query if value is None else value
         if cache is None and not self.need_weights:
@@ -198,8 +204,8 @@ class TransformerEncoderLayer(_Block):
         attn_dropout: float | None = None,
         act_dropout: float | None = None,
         normalize_before: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         layer_norm_eps: float = 1e-5,
     ) -> None:
         config = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
@@ -221,7 +227,12 @@ class TransformerEncoderLayer(_Block):
         self.dropout2 = Dropout(dropout)
         self.activation = getattr(F, activation)
 
-    def forward(self, src: Tensor, src_mask: Tensor | None = None, cache: Any = None) -> Any:
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        cache: MultiHeadAttention.Cache | None = None,
+    ) -> Tensor | tuple[Any, ...]:
         mask = _additive_mask(src_mask, src.dtype)
 
         def attend(x: Tensor) -> Any:
@@ -234,7 +245,7 @@ class TransformerEncoderLayer(_Block):
         out = self._residual(out, self._feed_forward, self.norm2, self.dropout2)
         return (out, *new_cache) if new_cache else out
 
-    def gen_cache(self, src: Tensor) -> Any:
+    def gen_cache(self, src: Tensor) -> MultiHeadAttention.Cache | MultiHeadAttention.StaticCache:
         """An empty cache for step-by-step use."""
         return self.self_attn.gen_cache(src)
 
@@ -253,7 +264,9 @@ class TransformerEncoder(Layer):
         self.num_layers = num_layers
         self.norm = norm
 
-    def forward(self, src: Tensor, src_mask: Tensor | None = None, cache: Any = None) -> Any:
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None, cache: Sequence[Any] | None = None
+    ) -> Tensor | tuple[Any, ...]:
         mask = _additive_mask(src_mask, src.dtype)
         out = src
         caches = []
@@ -285,8 +298,8 @@ class TransformerDecoderLayer(_Block):
         attn_dropout: float | None = None,
         act_dropout: float | None = None,
         normalize_before: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         layer_norm_eps: float = 1e-5,
     ) -> None:
         config = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
@@ -319,8 +332,8 @@ class TransformerDecoderLayer(_Block):
         memory: Tensor,
         tgt_mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
-        cache: Any = None,
-    ) -> Any:
+        cache: Sequence[Any] | None = None,
+    ) -> Tensor | tuple[Any, ...]:
         tgt_mask = _additive_mask(tgt_mask, tgt.dtype)
         memory_mask = _additive_mask(memory_mask, memory.dtype)
         own_cache, memory_cache = (None, None) if cache is None else cache
@@ -361,8 +374,8 @@ class TransformerDecoder(Layer):
         memory: Tensor,
         tgt_mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
-        cache: Any = None,
-    ) -> Any:
+        cache: Sequence[Any] | None = None,
+    ) -> Tensor | tuple[Any, ...]:
         tgt_mask = _additive_mask(tgt_mask, tgt.dtype)
         memory_mask = _additive_mask(memory_mask, memory.dtype)
         out = tgt
@@ -385,7 +398,7 @@ class TransformerDecoder(Layer):
         return list(zip(*caches, strict=True)) if do_zip else caches
 
 
-def _attrs_for_both(attr: Any, name: str) -> tuple[Any, Any]:
+def _attrs_for_both(attr: ParamAttrLike | None, name: str) -> tuple[Any, Any]:
     """(for encoder layers, for decoder layers) from up to three attributes."""
     if not isinstance(attr, list | tuple):
         return attr, attr
@@ -415,8 +428,8 @@ class Transformer(Layer):
         attn_dropout: float | None = None,
         act_dropout: float | None = None,
         normalize_before: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
         custom_encoder: Layer | None = None,
         custom_decoder: Layer | None = None,
     ) -> None:

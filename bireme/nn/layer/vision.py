@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -17,8 +18,8 @@ class Upsample(Layer):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
+        size: int | Sequence[int | Tensor] | Tensor | None = None,
+        scale_factor: float | Sequence[float] | Tensor | None = None,
         mode: str = "nearest",
         align_corners: bool = False,
         align_mode: int = 0,
@@ -73,8 +74,8 @@ class _Upsampling2D(Layer):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
+        size: int | Sequence[int | Tensor] | Tensor | None = None,
+        scale_factor: float | Sequence[float] | Tensor | None = None,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:

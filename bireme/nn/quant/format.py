@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,6 +15,16 @@ from bireme.ops.creation import to_tensor, zeros_like
 from bireme.ops.quant import dequantize_linear, quantize_linear
 from bireme.ops.rearrange import repeat_interleave
 
+if TYPE_CHECKING:
+    from bireme.nn.quant.protocols import LayerConfig, Quanter
+
+
+# The bits of exponent and mantissa, the dtype, and its largest number.
+FLOAT8: dict[tuple[int, ...], tuple[str, float]] = {
+    (4, 3): ("float8_e4m3fn", 448.0),
+    (5, 2): ("float8_e5m2", 57344.0),
+}
+
 
 class _Scaled(Layer):
     """Scales, zero points and the number of bits; two-dimensional scales belong to groups."""
@@ -24,14 +34,17 @@ class _Scaled(Layer):
         scales: Any,
         zero_point: Any = None,
         quant_axis: int | None = None,
-        bit_length: int = 8,
+        bit_length: int | tuple[int, int] = 8,
         group_size: int = 128,
     ) -> None:
         super().__init__()
-        if not isinstance(bit_length, int) or not 2 <= bit_length <= 16:
+        self._small_float = None if isinstance(bit_length, int) else FLOAT8.get(tuple(bit_length))
+        if self._small_float is None and not (
+            isinstance(bit_length, int) and 2 <= bit_length <= 16
+        ):
             raise InvalidArgument(
-                f"[{type(self).__name__}] bit_length must be an integer from 2 to 16. Received: "
-                f"{bit_length!r}"
+                f"[{type(self).__name__}] bit_length must be an integer from 2 to 16, or (4, 3) or "
+                f"(5, 2) for the bits of a float8. Received: {bit_length!r}"
             )
         scales = to_tensor(scales, dtype="float32")
         zeros = zeros_like(scales) if zero_point is None else to_tensor(zero_point, "float32")
@@ -43,7 +56,7 @@ class _Scaled(Layer):
         self._scales = self._fixed(scales)
         self._zero_point = self._fixed(zeros)
         self._quant_axis = -1 if quant_axis is None else quant_axis
-        self._bit_length = bit_length
+        self._bit_length = bit_length if isinstance(bit_length, int) else 8
         self._group_size = group_size
 
     def _fixed(self, value: Tensor) -> Tensor:
@@ -57,8 +70,15 @@ class _Scaled(Layer):
             return self._scales, self._quant_axis
         return repeat_interleave(self._scales, self._group_size, 0), -1
 
+    def _broadcast_scale(self, ndim: int) -> Tensor:
+        """The scales in a shape that multiplies a tensor of `ndim` dimensions."""
+        scale, axis = self._scale_and_axis()
+        if axis < 0:
+            return scale
+        return scale.reshape([-1 if d == axis else 1 for d in range(ndim)])
+
     @classmethod
-    def from_quanter(cls, quanter: Any) -> Any:
+    def from_quanter(cls, quanter: Quanter) -> Self:
         """The layer with a quanter's (or observer's) findings."""
         return cls(
             quanter.scales(),
@@ -73,6 +93,10 @@ class LinearQuanter(_Scaled):
     """Numbers to integers, in the input's dtype."""
 
     def forward(self, input: Tensor) -> Tensor:
+        if self._small_float is not None:
+            dtype, largest = self._small_float
+            wide = input.astype("float32") * largest / self._broadcast_scale(input.ndim)
+            return wide.clip(-largest, largest).astype(dtype).astype(input.dtype)
         scale, axis = self._scale_and_axis()
         wide = quantize_linear(input.astype("float32"), scale, axis, self._bit_length)
         return wide.astype(input.dtype)
@@ -82,6 +106,9 @@ class LinearDequanter(_Scaled):
     """Integers back to numbers."""
 
     def forward(self, input: Tensor) -> Tensor:
+        if self._small_float is not None:
+            wide = input.astype("float32") / self._small_float[1]
+            return (wide * self._broadcast_scale(input.ndim)).astype(input.dtype)
         scale, axis = self._scale_and_axis()
         wide = dequantize_linear(input.astype("float32"), scale, axis, self._bit_length)
         return wide.astype(input.dtype)
@@ -100,7 +127,7 @@ class LinearQuanterDequanter(Layer):
         return out if self._dequanter is None else self._dequanter(out)
 
     @staticmethod
-    def from_quanter(quanter: Any) -> LinearQuanterDequanter:
+    def from_quanter(quanter: Quanter) -> LinearQuanterDequanter:
         return LinearQuanterDequanter(
             LinearQuanter.from_quanter(quanter), LinearDequanter.from_quanter(quanter)
         )
@@ -124,7 +151,7 @@ class ConvertibleQuantedLayer(Layer):
         """The names of the activations' quanters."""
         return ["activation_quanter"]
 
-    def _attach_quanters(self, layer: Layer, q_config: Any) -> None:
+    def _attach_quanters(self, layer: Layer, q_config: LayerConfig) -> None:
         self.weight_quanter = None
         self.activation_quanter = None
         if q_config.weight is not None:

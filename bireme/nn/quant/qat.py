@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.layer.common import Linear
+from bireme.nn.layer.conv import Conv2D
 from bireme.nn.quant.format import ConvertibleQuantedLayer
+from bireme.nn.quant.protocols import LayerConfig
 
 
 class QuantedLinear(ConvertibleQuantedLayer):
     """What `nn.Linear` becomes."""
 
-    def __init__(self, layer: Any, q_config: Any) -> None:
+    def __init__(self, layer: Linear, q_config: LayerConfig) -> None:
         super().__init__()
         self.weight = layer.weight
         self.bias = layer.bias
@@ -26,7 +27,7 @@ class QuantedLinear(ConvertibleQuantedLayer):
 class QuantedConv2D(ConvertibleQuantedLayer):
     """What `nn.Conv2D` becomes."""
 
-    def __init__(self, layer: Any, q_config: Any) -> None:
+    def __init__(self, layer: Conv2D, q_config: LayerConfig) -> None:
         super().__init__()
         self.weight = layer.weight
         self.bias = layer.bias

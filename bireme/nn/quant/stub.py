@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bireme.core.tensor import Tensor
 from bireme.nn.layer.layer import Layer
+
+if TYPE_CHECKING:
+    from bireme.nn.quant.protocols import Factory, LayerConfig
 
 
 class Stub(Layer):
@@ -14,7 +17,7 @@ class Stub(Layer):
     `observer` is the quanter to use here, instead of the configuration's.
     """
 
-    def __init__(self, observer: Any = None) -> None:
+    def __init__(self, observer: Factory | None = None) -> None:
         super().__init__()
         self._observer = observer
 
@@ -25,7 +28,7 @@ class Stub(Layer):
 class QuanterStub(Layer):
     """What a `Stub` becomes."""
 
-    def __init__(self, layer: Stub, q_config: Any) -> None:
+    def __init__(self, layer: Stub, q_config: LayerConfig) -> None:
         super().__init__()
         factory = q_config.activation if layer._observer is None else layer._observer
         self._observer = None if factory is None else factory._instance(layer)

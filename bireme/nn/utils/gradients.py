@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import bireme
 from bireme.autograd.modes import no_grad
@@ -14,14 +13,14 @@ from bireme.nn.clip import clip_grads_by_value, clip_grads_to_norm
 from bireme.nn.grouped import apply
 
 
-def _gradients(parameters: Any) -> list[Tensor]:
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         parameters = [parameters]
     return [p.grad for p in parameters if p.grad is not None]
 
 
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -52,7 +51,7 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Cut the gradients in place to ±clip_value."""
     limit = float(clip_value)
     if limit < 0:

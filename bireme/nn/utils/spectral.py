@@ -7,7 +7,7 @@ from typing import Any
 from bireme.autograd.modes import no_grad
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import op
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor, alias, constant
 from bireme.nn.layer.layer import Layer
 
 
@@ -55,9 +55,9 @@ class SpectralNormHook:
             u._put(new_u._value)
             v._put(new_v._value)
         # Handles of their own: a later update of u and v must not disturb this gradient.
-        return divide_by_sigma(weight, Tensor(u._value, None), Tensor(v._value, None), self.dim)
+        return divide_by_sigma(weight, alias(u), alias(v), self.dim)
 
-    def __call__(self, layer: Layer, inputs: Any) -> None:
+    def __call__(self, layer: Layer, inputs: object) -> None:
         setattr(layer, self.name, self.compose(layer, layer.training))
 
 

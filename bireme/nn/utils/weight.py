@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import op
 from bireme.core.tensor import Parameter, Tensor
@@ -41,7 +39,7 @@ class WeightNorm:
         v, g = getattr(layer, self.name + "_v"), getattr(layer, self.name + "_g")
         return weight_norm_compose(v, g, self.dim)
 
-    def __call__(self, layer: Layer, inputs: Any) -> None:
+    def __call__(self, layer: Layer, inputs: object) -> None:
         setattr(layer, self.name, self.compose(layer))
 
 

@@ -91,7 +91,7 @@ class GroupWiseWeightObserverLayer(_MaxObserver):
         one_of("GroupWiseWeightObserver", "group_size", group_size, (64, 128))
         self.group_size = group_size
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         if inputs.ndim != 2 or inputs.shape[0] % self.group_size != 0:
             raise ShapeMismatch(
                 "[GroupWiseWeightObserver] the weight must be [inputs, outputs] with the inputs a "

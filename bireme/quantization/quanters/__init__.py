@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bireme.api.types import DTypeLike
 from bireme.core.tensor import Tensor
 from bireme.nn import Layer, naming
 from bireme.nn.attributes import ParamAttr
@@ -26,7 +27,7 @@ class FakeQuanterWithAbsMaxObserver(QuanterFactory):
         self,
         moving_rate: float = 0.9,
         bit_length: int = 8,
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         name: str | None = None,
     ) -> None:
         super().__init__(name=name, moving_rate=moving_rate, bit_length=bit_length, dtype=dtype)
@@ -44,7 +45,7 @@ class FakeQuanterWithAbsMaxObserverLayer(BaseQuanter):
         name: str | None = None,
         moving_rate: float = 0.9,
         bit_length: int = 8,
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__()
         self._moving_rate = moving_rate
@@ -54,7 +55,7 @@ class FakeQuanterWithAbsMaxObserverLayer(BaseQuanter):
         self._state = self._number(f"{prefix}.state", 1.0, dtype)
         self._accum = self._number(f"{prefix}.accum", 1.0, dtype)
 
-    def _number(self, name: str, value: float, dtype: Any) -> Tensor:
+    def _number(self, name: str, value: float, dtype: DTypeLike) -> Tensor:
         attr = ParamAttr(naming.generate(name), initializer=Constant(value), trainable=False)
         return self.create_parameter(shape=[1], attr=attr, dtype=dtype)
 

@@ -1,6 +1,7 @@
 """A program's ops recorded once more, in the types that autocast gives them.
 
-The first recording stays behind as dead code; whoever held one of its results holds the new one.
+The first recording stays behind as dead code; references to its results become references to the
+new ones.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.amp.auto_cast import Autocast
+from bireme.capture.subgraph import Body
 from bireme.core import dtype as dt
+from bireme.core import ownership
 from bireme.core.autograd import attach
 from bireme.core.aval import Aval
-from bireme.core.capture_trace import holders_of
 from bireme.core.errors import TypeMismatch
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
 from bireme.core.op import Call
-from bireme.core.subgraph import Body
 from bireme.core.tensor import Tensor
-from bireme.core.trace import state
+from bireme.core.trace import Value, state
 from bireme.static.program import default_main_program
 from bireme.static.recorder import ProgramTrace, recording
 
@@ -52,16 +53,21 @@ class Rules:
 def cast_ops(trace: ProgramTrace, wanted: list[int], rules: Rules) -> set[str]:
     """Record what the results in these slots need once more, by these rules. Returns the names of
     the variables that ops now read in low precision."""
-    holders = [h for h in holders_of(trace.values) if trace.slot_of(h._value) is not None]
+    holders: list[Tensor] = [t for t in ownership.every(Tensor) if _is_result(trace, t)]
     caster = _Caster(trace, wanted, rules)
     with recording(trace):
         caster.run()
     for holder in holders:
-        made = caster.env.get(trace.slot_of(holder._value))
+        made = caster.env.get(trace.known_slot(holder._value))
         if made is not None and made is not holder:
             trace.recast[id(made._value)] = trace.recast.get(id(holder._value), holder._value)
             holder._value, holder._node = made._value, made._node
     return caster.lowered
+
+
+def _is_result(trace: ProgramTrace, tensor: Tensor) -> bool:
+    value = vars(tensor).get("_value")
+    return isinstance(value, Value) and value.trace is trace and value.slot >= 0
 
 
 class _Caster:
@@ -73,7 +79,7 @@ class _Caster:
         self.names: dict[int, str] = {}
         self.lowered: set[str] = set()
         for var in trace.vars.values():
-            slot = trace.slots[id(var.leaf)]
+            slot = trace.slot_of(var.leaf)
             self.names[slot] = var.name
             holds_it = var.tensor._value is var.leaf
             self.env[slot] = var.tensor if holds_it else Tensor(var.leaf, None)

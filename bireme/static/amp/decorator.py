@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from bireme.amp.auto_cast import auto_cast
 from bireme.amp.grad_scaler import next_loss_scale, unscale_gradients
+from bireme.api.types import PlaceLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -20,6 +22,10 @@ from bireme.static.program import Program
 from bireme.static.recorder import ProgramTrace
 from bireme.static.variables import create_global_var
 
+if TYPE_CHECKING:
+    from bireme.optimizer.optimizer import Optimizer
+    from bireme.static.scope import Scope
+
 
 class OptimizerWithMixedPrecision:
     """`minimize` puts the ops behind the loss into low precision, scales the loss against
@@ -31,7 +37,7 @@ class OptimizerWithMixedPrecision:
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: Optimizer,
         amp_lists: AutoMixedPrecisionLists,
         level: str,
         dtype: str,
@@ -59,9 +65,11 @@ class OptimizerWithMixedPrecision:
         self._dynamic = bool(use_dynamic_loss_scaling)
         self._init_loss_scaling = float(init_loss_scaling)
         self._settings = (
-            float(incr_ratio), float(decr_ratio), int(incr_every_n_steps),
+            float(incr_ratio),
+            float(decr_ratio),
+            int(incr_every_n_steps),
             int(decr_every_n_nan_or_inf),
-        )  # fmt: skip
+        )
         self._scale: Tensor | None = None
         self._counts: list[Tensor] = []
         self._scaled_loss: Tensor | None = None
@@ -79,10 +87,10 @@ class OptimizerWithMixedPrecision:
     def backward(
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameter_list: Any = None,
-        no_grad_set: Any = None,
-        callbacks: Any = None,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
+        callbacks: object = None,
     ) -> list[tuple[Any, Tensor]]:
         """Put the ops behind the loss into low precision; returns parameters with the gradients
         of the scaled loss."""
@@ -110,7 +118,7 @@ class OptimizerWithMixedPrecision:
     def _cast(self, trace: ProgramTrace, results: list[Tensor]) -> None:
         if self._setting is None:  # level O0
             return
-        slots = [s for r in results if (s := trace.slot_of(r._value)) is not None]
+        slots = [s for r in results if (s := trace.known_slot(r._value)) is not None]
         only_white, kept = self._level == "OD", self._lists.black_varnames
         cast_ops(trace, slots, Rules(self._setting, only_white, kept, self._guarded))
 
@@ -137,7 +145,7 @@ class OptimizerWithMixedPrecision:
             self._optimizer._skip = None
 
     def apply_optimize(
-        self, loss: Tensor, startup_program: Any, params_grads: list[tuple[Any, Tensor]]
+        self, loss: Tensor, startup_program: Program | None, params_grads: list[tuple[Any, Tensor]]
     ) -> list[Any]:
         """`apply_gradients`; the startup program is that of `program_guard`."""
         return self.apply_gradients(params_grads)
@@ -145,9 +153,9 @@ class OptimizerWithMixedPrecision:
     def minimize(
         self,
         loss: Tensor,
-        startup_program: Any = None,
-        parameter_list: Any = None,
-        no_grad_set: Any = None,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Tensor | str] | None = None,
+        no_grad_set: Iterable[Tensor | str] | None = None,
     ) -> tuple[list[Any], list[tuple[Any, Tensor]]]:
         """`backward`, then `apply_gradients`."""
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
@@ -155,8 +163,8 @@ class OptimizerWithMixedPrecision:
 
     def amp_init(
         self,
-        place: Any,
-        scope: Any = None,
+        place: PlaceLike,
+        scope: Scope | None = None,
         test_program: Program | None = None,
         use_fp16_test: bool = False,
         rewrite_master_weight: bool = False,
@@ -196,7 +204,7 @@ _DEFAULTS = {
 
 
 def decorate(
-    optimizer: Any,
+    optimizer: Optimizer,
     amp_lists: AutoMixedPrecisionLists | None = None,
     level: str = "O1",
     dtype: str = "float16",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bireme.amp.auto_cast import auto_cast
+from bireme.amp.auto_cast import auto_cast, spellings
 from bireme.core.op import OPS
 
 
 class AutoMixedPrecisionLists:
-    """Ops that run in low precision (white) and that stay in float32 (black), besides those that
-    say it of themselves; `custom_black_varnames` keep the ops that read these variables."""
+    """Ops that run in low precision (white), ops that stay in float32 (black), and ops that take
+    what comes (gray), under the names that they have here and in Paddle's programs.
+
+    The custom lists come before what ops declare themselves; `custom_black_varnames` keep the ops
+    that read these variables in float32.
+    """
 
     def __init__(
         self,
@@ -27,13 +31,20 @@ class AutoMixedPrecisionLists:
 
     @property
     def white_list(self) -> set[str]:
-        own = {op.shown for op in OPS.values() if op.amp == "white"}
-        return (own - self.custom_black) | self.custom_white
+        return (_declared("white") - self.custom_black) | self.custom_white
 
     @property
     def black_list(self) -> set[str]:
-        own = {op.shown for op in OPS.values() if op.amp == "black"}
-        return (own - self.custom_white) | self.custom_black
+        return (_declared("black") - self.custom_white) | self.custom_black
+
+    @property
+    def gray_list(self) -> set[str]:
+        return _declared(None) - self.custom_white - self.custom_black
+
+
+def _declared(kind: str | None) -> set[str]:
+    own = {op.shown for op in OPS.values() if op.amp == kind}
+    return own.union(*map(spellings, own))
 
 
 CustomOpLists = AutoMixedPrecisionLists

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bireme.amp.auto_cast import auto_cast
+from bireme.api.types import DTypeLike, PlaceLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import constant
@@ -27,7 +28,7 @@ def cast_model_to_fp16(
     program: Program,
     amp_lists: AutoMixedPrecisionLists | None = None,
     use_fp16_guard: bool = True,
-    dest_type: Any = "float16",
+    dest_type: DTypeLike = "float16",
     level: str = "O2",
     use_promote: bool = False,
 ) -> set[str]:
@@ -57,16 +58,16 @@ def cast_program(
     if setting is None:  # level O0
         return set()
     trace = program._trace
-    slots = [s for v in trace.values if (s := trace.slot_of(v)) is not None]
+    slots = [s for v in trace.values if (s := trace.known_slot(v)) is not None]
     return cast_ops(trace, slots, Rules(setting, level == "OD", lists.black_varnames, guarded))
 
 
 def cast_parameters_to_fp16(
-    place: Any,
+    place: PlaceLike,
     program: Program,
     scope: Scope | None = None,
     to_fp16_var_names: Collection[str] | None = None,
-    dest_type: Any = "float16",
+    dest_type: DTypeLike = "float16",
     rewrite_master_weight: bool = False,
     master_weights: Mapping[str, Any] | None = None,
 ) -> None:
@@ -86,7 +87,7 @@ def cast_parameters_to_fp16(
             where.put(parameter.name, constant(rounded))
 
 
-def _low(dest_type: Any) -> dt.DType:
+def _low(dest_type: DTypeLike) -> dt.DType:
     found = dt.as_dtype(dest_type)
     if found not in _LOW:
         raise InvalidArgument(f"dest_type is float16 or bfloat16. Received: {found.name}")

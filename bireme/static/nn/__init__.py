@@ -1,4 +1,4 @@
-"""Layers as functions: each call makes the parameters that it needs."""
+"""Layers as functions: each call makes its own parameters."""
 
 from __future__ import annotations
 

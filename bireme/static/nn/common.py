@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Constant
 from bireme.nn.layer.norm import SpectralNorm
 from bireme.ops.linalg import matmul
@@ -18,11 +21,11 @@ from bireme.static.nn.helper import Maker, activate, known
 
 
 def fc(
-    x: Any,
+    x: Tensor | Sequence[Tensor],
     size: int,
     num_flatten_dims: int = 1,
-    weight_attr: Any = None,
-    bias_attr: Any = None,
+    weight_attr: ParamAttrLike | Sequence[ParamAttrLike] | None = None,
+    bias_attr: ParamAttrLike | None = None,
     activation: str | None = None,
     name: str | None = None,
 ) -> Tensor:
@@ -30,8 +33,8 @@ def fc(
 
     Several inputs get a weight each, and their products are added.
     """
-    inputs = list(x) if isinstance(x, list | tuple) else [x]
-    attrs = list(weight_attr) if isinstance(weight_attr, list | tuple) else [weight_attr]
+    inputs: list[Any] = list(x) if isinstance(x, list | tuple) else [x]
+    attrs: list[Any] = list(weight_attr) if isinstance(weight_attr, list | tuple) else [weight_attr]
     if len(attrs) == 1:
         attrs *= len(inputs)
     if len(attrs) != len(inputs):
@@ -60,12 +63,12 @@ def fc(
 
 def embedding(
     input: Tensor,
-    size: Any,
+    size: Sequence[int],
     is_sparse: bool = False,
     is_distributed: bool = False,
     padding_idx: int | None = None,
-    param_attr: Any = None,
-    dtype: Any = "float32",
+    param_attr: ParamAttrLike | None = None,
+    dtype: DTypeLike = "float32",
 ) -> Tensor:
     """Rows of a new table. The gradient of a table is dense whatever `is_sparse` says."""
     if is_distributed:
@@ -85,8 +88,8 @@ def bilinear_tensor_product(
     size: int,
     act: str | None = None,
     name: str | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
 ) -> Tensor:
     """x W_i y + bias for each of `size` matrices W_i."""
     if x.ndim != 2 or y.ndim != 2:
@@ -107,7 +110,7 @@ _LAYOUTS = ("NC", "NCL", "NCHW", "NCDHW", "NLC", "NHWC", "NDHWC")
 def prelu(
     x: Tensor,
     mode: str,
-    param_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Tensor:
@@ -138,7 +141,10 @@ def prelu(
 
 
 def row_conv(
-    input: Tensor, future_context_size: int, param_attr: Any = None, act: str | None = None
+    input: Tensor,
+    future_context_size: int,
+    param_attr: ParamAttrLike | None = None,
+    act: str | None = None,
 ) -> Tensor:
     """Each step of [batch, time, width] plus weighted copies of the steps after it."""
     if input.ndim != 3:

@@ -1,7 +1,7 @@
 """Branches and loops as functions.
 
-Where the condition is known (eager code) Python decides; in a graph that is being captured the
-branches become graphs inside it, and gradients of any order go through them.
+Where the condition is known (eager code) Python decides; in a capture the branches become graphs
+inside the graph, with gradients of any order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch, user_line
 from bireme.core.tensor import Tensor
+from bireme.core.trace import state
 from bireme.ops import control_loops, control_record
 from bireme.ops.checks import check
 from bireme.ops.logic import equal
@@ -51,7 +52,7 @@ def cond(
         if function is not None:
             _callable(function, "cond", what)
     then, other = true_fn or _nothing, false_fn or _nothing
-    if not control_record.is_symbolic(pred):
+    if not control_record.is_symbolic(pred) or state.trace.fold(pred._value):
         return then() if pred else other()
     if return_names is None:
         return control_record.branch(pred, then, other)
@@ -153,7 +154,8 @@ def _first_of(pairs: list[tuple[Tensor, Any]], default: Callable[[], Any]) -> An
 
 def switch_case(
     branch_index: Tensor,
-    branch_fns: Any,
+    branch_fns: dict[int, Callable[[], Any]]
+    | Sequence[Callable[[], Any] | tuple[int, Callable[[], Any]]],
     default: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bireme.api.types import IntOrPair, IntOrTriple, Padding
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Normal
 from bireme.static.nn.helper import Maker, activate, known
 
@@ -22,10 +24,22 @@ def _sizes(value: Any, n: int, what: str) -> list[int]:
 
 
 def _conv(
-    function: Any, kind: str, n: int, input: Tensor, num_filters: int, filter_size: Any,
-    stride: Any, padding: Any, dilation: Any, groups: int | None, param_attr: Any, bias_attr: Any,
-    act: str | None, name: str | None, data_format: str,
-) -> Tensor:  # fmt: skip
+    function: Any,
+    kind: str,
+    n: int,
+    input: Tensor,
+    num_filters: int,
+    filter_size: IntOrPair,
+    stride: IntOrPair,
+    padding: Padding,
+    dilation: IntOrPair,
+    groups: int | None,
+    param_attr: ParamAttrLike | None,
+    bias_attr: ParamAttrLike | None,
+    act: str | None,
+    name: str | None,
+    data_format: str,
+) -> Tensor:
     last = data_format.endswith("C")
     channels = known(input, -1 if last else 1, kind)
     groups = groups or 1
@@ -59,13 +73,13 @@ def _conv(
 def conv2d(
     input: Tensor,
     num_filters: int,
-    filter_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    filter_size: IntOrPair,
+    stride: IntOrPair = 1,
+    padding: Padding = 0,
+    dilation: IntOrPair = 1,
     groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     use_cudnn: bool = True,
     act: str | None = None,
     name: str | None = None,
@@ -73,21 +87,34 @@ def conv2d(
 ) -> Tensor:
     """A 2-D convolution. The compiler chooses the kernel, whatever `use_cudnn` says."""
     return _conv(
-        F.conv2d, "conv2d", 2, input, num_filters, filter_size, stride, padding, dilation,
-        groups, param_attr, bias_attr, act, name, data_format,
-    )  # fmt: skip
+        F.conv2d,
+        "conv2d",
+        2,
+        input,
+        num_filters,
+        filter_size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
 
 
 def conv3d(
     input: Tensor,
     num_filters: int,
-    filter_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    filter_size: IntOrTriple,
+    stride: IntOrTriple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTriple = 1,
     groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     use_cudnn: bool = True,
     act: str | None = None,
     name: str | None = None,
@@ -95,9 +122,22 @@ def conv3d(
 ) -> Tensor:
     """A 3-D convolution. The compiler chooses the kernel, whatever `use_cudnn` says."""
     return _conv(
-        F.conv3d, "conv3d", 3, input, num_filters, filter_size, stride, padding, dilation,
-        groups, param_attr, bias_attr, act, name, data_format,
-    )  # fmt: skip
+        F.conv3d,
+        "conv3d",
+        3,
+        input,
+        num_filters,
+        filter_size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
 
 
 def deform_conv2d(
@@ -105,15 +145,15 @@ def deform_conv2d(
     offset: Tensor,
     mask: Tensor | None,
     num_filters: int,
-    filter_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    filter_size: IntOrPair,
+    stride: IntOrPair = 1,
+    padding: Padding = 0,
+    dilation: IntOrPair = 1,
     groups: int = 1,
     deformable_groups: int = 1,
     im2col_step: int = 1,
-    weight_attr: Any = None,
-    bias_attr: Any = None,
+    weight_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """A convolution that looks where `offset` says, weighted by `mask` if there is one.
@@ -136,9 +176,15 @@ def deform_conv2d(
 
 
 def _window(
-    kind: str, n: int, input: Tensor, output_size: Any, stride: Any, padding: Any, dilation: Any,
+    kind: str,
+    n: int,
+    input: Tensor,
+    output_size: IntOrPair | None,
+    stride: IntOrPair,
+    padding: Padding,
+    dilation: IntOrPair,
     last: bool,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """The filter's size that gives `output_size`."""
     if output_size is None or isinstance(padding, str):
         raise InvalidArgument(
@@ -156,10 +202,23 @@ def _window(
 
 
 def _transposed(
-    function: Any, kind: str, n: int, input: Tensor, num_filters: int, output_size: Any,
-    filter_size: Any, padding: Any, stride: Any, dilation: Any, groups: int | None,
-    param_attr: Any, bias_attr: Any, act: str | None, name: str | None, data_format: str,
-) -> Tensor:  # fmt: skip
+    function: Any,
+    kind: str,
+    n: int,
+    input: Tensor,
+    num_filters: int,
+    output_size: IntOrPair | None,
+    filter_size: IntOrPair | None,
+    padding: Padding,
+    stride: IntOrPair,
+    dilation: IntOrPair,
+    groups: int | None,
+    param_attr: ParamAttrLike | None,
+    bias_attr: ParamAttrLike | None,
+    act: str | None,
+    name: str | None,
+    data_format: str,
+) -> Tensor:
     last = data_format.endswith("C")
     channels = known(input, -1 if last else 1, kind)
     groups = groups or 1
@@ -189,14 +248,14 @@ def _transposed(
 def conv2d_transpose(
     input: Tensor,
     num_filters: int,
-    output_size: Any = None,
-    filter_size: Any = None,
-    padding: Any = 0,
-    stride: Any = 1,
-    dilation: Any = 1,
+    output_size: IntOrPair | None = None,
+    filter_size: IntOrPair | None = None,
+    padding: Padding = 0,
+    stride: IntOrPair = 1,
+    dilation: IntOrPair = 1,
     groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     use_cudnn: bool = True,
     act: str | None = None,
     name: str | None = None,
@@ -204,22 +263,36 @@ def conv2d_transpose(
 ) -> Tensor:
     """A transposed 2-D convolution; the filter's size may follow from `output_size`."""
     return _transposed(
-        F.conv2d_transpose, "conv2d_transpose", 2, input, num_filters, output_size, filter_size,
-        padding, stride, dilation, groups, param_attr, bias_attr, act, name, data_format,
-    )  # fmt: skip
+        F.conv2d_transpose,
+        "conv2d_transpose",
+        2,
+        input,
+        num_filters,
+        output_size,
+        filter_size,
+        padding,
+        stride,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
 
 
 def conv3d_transpose(
     input: Tensor,
     num_filters: int,
-    output_size: Any = None,
-    filter_size: Any = None,
-    padding: Any = 0,
-    stride: Any = 1,
-    dilation: Any = 1,
+    output_size: IntOrTriple | None = None,
+    filter_size: IntOrTriple | None = None,
+    padding: Padding = 0,
+    stride: IntOrTriple = 1,
+    dilation: IntOrTriple = 1,
     groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     use_cudnn: bool = True,
     act: str | None = None,
     name: str | None = None,
@@ -227,6 +300,20 @@ def conv3d_transpose(
 ) -> Tensor:
     """A transposed 3-D convolution; the filter's size may follow from `output_size`."""
     return _transposed(
-        F.conv3d_transpose, "conv3d_transpose", 3, input, num_filters, output_size, filter_size,
-        padding, stride, dilation, groups, param_attr, bias_attr, act, name, data_format,
-    )  # fmt: skip
+        F.conv3d_transpose,
+        "conv3d_transpose",
+        3,
+        input,
+        num_filters,
+        output_size,
+        filter_size,
+        padding,
+        stride,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )

@@ -1,14 +1,17 @@
-"""What the layer functions share: named parameters, activations, known sizes."""
+"""Shared helpers of the layer functions: named parameters, activations, known sizes."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.nn import naming
+from bireme.nn.attributes import ParamAttrLike
+from bireme.nn.initializer import Initializer
 from bireme.nn.parameters import make_parameter
 from bireme.static.weight_norm import WeightNormParamAttr, normed_weight
 
@@ -16,16 +19,18 @@ from bireme.static.weight_norm import WeightNormParamAttr, normed_weight
 class Maker:
     """Makes the parameters of one call: `fc_0.w_0`, `fc_0.b_0` …"""
 
-    def __init__(self, kind: str, name: str | None, dtype: Any):
+    def __init__(self, kind: str, name: str | None, dtype: DTypeLike):
         self.owner = name or naming.generate(kind)
         self.dtype = dtype
 
-    def weight(self, shape: list[Any], attr: Any, initializer: Any = None) -> Any:
+    def weight(
+        self, shape: list[Any], attr: ParamAttrLike | None, initializer: Initializer | None = None
+    ) -> Any:
         if isinstance(attr, WeightNormParamAttr):
             return normed_weight(attr, shape, self.dtype, self.owner, initializer)
         return make_parameter(shape, self.dtype, attr, False, initializer, owner=self.owner)
 
-    def bias(self, shape: list[Any], attr: Any) -> Any:
+    def bias(self, shape: list[Any], attr: ParamAttrLike | None) -> Any:
         return make_parameter(shape, self.dtype, attr, True, None, owner=self.owner)
 
 

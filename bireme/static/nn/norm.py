@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
-from bireme.nn.attributes import ParamAttr
+from bireme.nn.attributes import ParamAttr, ParamAttrLike
 from bireme.nn.initializer import Constant
 from bireme.ops.manipulation import reshape
 from bireme.static.nn.helper import Maker, activate, known, statistics_dtype
@@ -32,8 +31,8 @@ def batch_norm(
     is_test: bool = False,
     momentum: float = 0.9,
     epsilon: float = 1e-5,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     data_layout: str = "NCHW",
     in_place: bool = False,
     name: str | None = None,
@@ -67,7 +66,7 @@ def batch_norm(
         momentum=momentum,
         epsilon=epsilon,
         data_format=data_layout,
-        use_global_stats=use_global_stats,
+        use_global_stats=use_global_stats or None,  # here False leaves it to is_test
     )
     return activate(out, act)
 
@@ -78,8 +77,8 @@ def layer_norm(
     shift: bool = True,
     begin_norm_axis: int = 1,
     epsilon: float = 1e-5,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     act: str | None = None,
     name: str | None = None,
 ) -> Tensor:
@@ -102,8 +101,8 @@ def layer_norm(
 def instance_norm(
     input: Tensor,
     epsilon: float = 1e-5,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """Mean 0 and variance 1 per sample and channel."""
@@ -122,8 +121,8 @@ def group_norm(
     input: Tensor,
     groups: int,
     epsilon: float = 1e-5,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     act: str | None = None,
     data_layout: str = "NCHW",
     name: str | None = None,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bireme.autograd import PyLayer, no_grad
 from bireme.core.errors import TypeMismatch
 
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
+
 
 def static_pylayer(
     forward_fn: Callable[..., Any],
-    inputs: Any,
+    inputs: Sequence[Tensor],
     backward_fn: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Any:

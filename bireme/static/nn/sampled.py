@@ -1,4 +1,4 @@
-"""A loss over many classes that looks at a few samples of them."""
+"""A loss over many classes, estimated from a few samples of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.ops.indexing import gather
 from bireme.ops.joining import concat
 from bireme.ops.manipulation import reshape
@@ -27,8 +28,8 @@ def nce(
     label: Tensor,
     num_total_classes: int,
     sample_weight: Tensor | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
+    param_attr: ParamAttrLike | None = None,
+    bias_attr: ParamAttrLike | None = None,
     num_neg_samples: int | None = None,
     name: str | None = None,
     sampler: str = "uniform",

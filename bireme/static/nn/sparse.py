@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+from bireme.nn.attributes import ParamAttrLike
 from bireme.ops.indexing import gather
 from bireme.ops.logic import greater_equal
 from bireme.ops.manipulation import expand, reshape, unsqueeze
@@ -48,13 +51,13 @@ TEST_RULES["tally"] = lambda inputs, attrs: [inputs[0]]
 
 def sparse_embedding(
     input: Tensor,
-    size: Any,
+    size: Sequence[int],
     padding_idx: int | None = None,
     is_test: bool = False,
-    entry: Any = None,
+    entry: object = None,
     table_class: str = "MemorySparseTable",
-    param_attr: Any = None,
-    dtype: Any = "float32",
+    param_attr: ParamAttrLike | None = None,
+    dtype: DTypeLike = "float32",
     slot: int | None = None,
 ) -> Tensor:
     """Rows of a new table, of which ids take possession by and by.
@@ -102,7 +105,7 @@ def sparse_embedding(
     return multiply(rows, mask)
 
 
-def _parsed(entry: Any) -> tuple[str, list[str]]:
+def _parsed(entry: object) -> tuple[str, list[str]]:
     if entry is None:
         return "none", []
     spelled = getattr(entry, "_to_attr", None)

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from bireme.core.errors import InvalidArgument
-
-
-def member(archive: tarfile.TarFile, owner: str, name: str) -> IO[bytes]:
-    """A file of an archive, with or without a leading `./`."""
-    plain = name.removeprefix("./")
-    for entry in archive.getmembers():
-        if entry.name.removeprefix("./") == plain:
-            found = archive.extractfile(entry)
-            if found is not None:
-                return found
-    raise InvalidArgument(f"[{owner}] the archive {archive.name!r} has no file {name!r}")
 
 
 def line_pairs(file: IO[bytes]) -> Iterator[tuple[str, str]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import tarfile
+import io
+import os
 from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
 
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError
 from bireme.io import Dataset
-from bireme.text.datasets.archive import member
+from bireme.io.foreign import read_whole, reading, unfolded_limit, unpacked
+from bireme.io.tar_file import TarFile
 from bireme.vision.datasets.files import need_file
 
 _UNKNOWN = 0
@@ -41,12 +43,16 @@ class Conll05st(Dataset):
         self.sentences: list[list[str]] = []
         self.predicates: list[str] = []
         self.labels: list[list[str]] = []
-        with tarfile.open(self.data_file) as archive:
-            words = member(archive, "Conll05st", f"{_FOLDER}/words/test.wsj.words.gz")
-            roles = member(archive, "Conll05st", f"{_FOLDER}/props/test.wsj.props.gz")
-            with gzip.open(words) as word_lines, gzip.open(roles) as role_lines:
-                for sentence, columns in _sentences(word_lines, role_lines):
-                    self._add(sentence, columns)
+        with TarFile(self.data_file, "Conll05st") as archive, reading("Conll05st", self.data_file):
+            words = self._lines(archive, f"{_FOLDER}/words/test.wsj.words.gz")
+            roles = self._lines(archive, f"{_FOLDER}/props/test.wsj.props.gz")
+            for sentence, columns in _sentences(words, roles):
+                self._add(sentence, columns)
+
+    def _lines(self, archive: TarFile, name: str) -> IO[bytes]:
+        packed = archive.lines(name)
+        limit = unfolded_limit(os.path.getsize(self.data_file))
+        return unpacked(packed, limit, "Conll05st", f"{self.data_file}: {name}")
 
     def _add(self, sentence: list[str], columns: list[list[str]]) -> None:
         verbs = [row[0] for row in columns if row[0] != "-"]
@@ -54,6 +60,10 @@ class Conll05st(Dataset):
             self.sentences.append(sentence)
             self.predicates.append(verb)
             self.labels.append(_spans([row[i + 1] for row in columns]))
+            if "B-V" not in self.labels[-1]:
+                raise FileFormatError(
+                    f"[Conll05st] {self.data_file!r}: the roles of the verb {verb!r} do not mark it"
+                )
 
     def __getitem__(self, idx: int) -> tuple[np.ndarray, ...]:
         sentence, labels = self.sentences[idx], self.labels[idx]
@@ -82,21 +92,25 @@ class Conll05st(Dataset):
 
 
 def _numbered(path: str) -> dict[str, int]:
-    with open(path, encoding="utf-8") as file:
-        return {line.strip(): i for i, line in enumerate(file)}
+    return {line: i for i, line in enumerate(_text_lines(path))}
+
+
+def _text_lines(path: str) -> list[str]:
+    with reading("Conll05st", path):
+        text = read_whole(path, "Conll05st").decode("utf-8")
+    return [line.strip() for line in io.StringIO(text)]
 
 
 def _label_numbers(path: str) -> dict[str, int]:
     """Two numbers for each kind of label, begin and inside, and one for none."""
-    with open(path, encoding="utf-8") as file:
-        lines = [line.strip() for line in file]
+    lines = _text_lines(path)
     # In order, so that the numbers are the same in every run.
     kinds = sorted({line[2:] for line in lines if line[:2] in ("B-", "I-")})
     names = [f"{mark}-{kind}" for kind in kinds for mark in "BI"]
     return {name: i for i, name in enumerate([*names, "O"])}
 
 
-def _sentences(words: gzip.GzipFile, roles: gzip.GzipFile) -> Iterator[tuple[list[str], list]]:
+def _sentences(words: IO[bytes], roles: IO[bytes]) -> Iterator[tuple[list[str], list]]:
     """(words, columns of roles) of each sentence; an empty line ends one."""
     sentence: list[str] = []
     columns: list[list[str]] = []
@@ -122,5 +136,5 @@ def _spans(column: list[str]) -> list[str]:
             made.append(f"I-{kind}" if inside or mark == "*)" else "O")
             inside = inside and mark == "*"
         else:
-            raise InvalidArgument(f"[Conll05st] unexpected mark of a role. Received: {mark!r}")
+            raise FileFormatError(f"[Conll05st] unexpected mark of a role. Received: {mark!r}")
     return made

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import string
-import tarfile
 from collections import Counter
 from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io import Dataset
-from bireme.text.datasets.archive import by_frequency, member
+from bireme.io.tar_file import TarFile
+from bireme.text.datasets.archive import by_frequency
 from bireme.vision.datasets.files import check_mode, need_file
 
 _PUNCTUATION = string.punctuation.encode("latin-1")
@@ -46,15 +46,14 @@ class Imdb(Dataset):
         """(train or test, pos or neg, words) of each review, in the archive's order."""
         pattern = re.compile(r"aclImdb/(train|test)/(pos|neg)/.*\.txt$")
         reviews = []
-        with tarfile.open(self.data_file) as archive:
-            for entry in archive:
+        with TarFile(self.data_file, "Imdb") as archive:
+            for entry in archive.members:
                 match = pattern.match(entry.name.removeprefix("./"))
-                file = archive.extractfile(entry) if match else None
-                if match and file is not None:
-                    text = file.read().rstrip(b"\n\r").translate(None, _PUNCTUATION).lower()
-                    reviews.append((match[1], match[2], text.split()))
+                if match:
+                    text = archive.read(entry).rstrip(b"\n\r").translate(None, _PUNCTUATION)
+                    reviews.append((match[1], match[2], text.lower().split()))
         if not reviews:
-            raise InvalidArgument(f"[Imdb] {self.data_file!r} has no reviews under aclImdb/")
+            raise FileFormatError(f"[Imdb] {self.data_file!r} has no reviews under aclImdb/")
         return reviews
 
     def __getitem__(self, idx: int) -> tuple[np.ndarray, np.ndarray]:
@@ -87,15 +86,15 @@ class Imikolov(Dataset):
         self.mode = check_mode("Imikolov", mode, ("train", "test"))
         self.window_size, self.min_word_freq = window_size, min_word_freq
         self.data_file = need_file("Imikolov", "data_file", data_file)
-        with tarfile.open(self.data_file) as archive:
+        with TarFile(self.data_file, "Imikolov") as archive:
             lines = {part: self._lines(archive, part) for part in {"train", "valid", self.mode}}
         self.word_idx = self._numbers([*lines["train"], *lines["valid"]])
         self.data: list[tuple[Any, ...]] = []
         for line in lines[self.mode]:
             self._add(line)
 
-    def _lines(self, archive: tarfile.TarFile, part: str) -> list[list[Any]]:
-        file = member(archive, "Imikolov", f"simple-examples/data/ptb.{part}.txt")
+    def _lines(self, archive: TarFile, part: str) -> list[list[Any]]:
+        file = archive.lines(f"simple-examples/data/ptb.{part}.txt")
         return [line.strip().split() for line in file]
 
     def _numbers(self, lines: list[list[Any]]) -> dict[Any, int]:

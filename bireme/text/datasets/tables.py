@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import re
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError
 from bireme.io import Dataset
+from bireme.io.foreign import Zip, open_zip, read_whole, reading
 from bireme.vision.datasets.files import check_mode, need_file
 
 
@@ -28,15 +29,20 @@ class UCIHousing(Dataset):
         self.mode = check_mode("UCIHousing", mode, ("train", "test"))
         self.data_file = need_file("UCIHousing", "data_file", data_file)
         self.dtype = dt.get_default_dtype()
-        numbers = np.fromfile(self.data_file, sep=" ")
-        if numbers.size == 0 or numbers.size % 14:
-            raise InvalidArgument(
+        with reading("UCIHousing", self.data_file):
+            numbers = np.array(read_whole(self.data_file, "UCIHousing").split(), np.float64)
+        if numbers.size == 0 or numbers.size % 14 or not np.isfinite(numbers).all():
+            raise FileFormatError(
                 f"[UCIHousing] {self.data_file!r} must hold rows of 14 numbers. Received: "
                 f"{numbers.size} numbers"
             )
         data = numbers.reshape(-1, 14)
         features = data[:, :-1]
         spread = features.max(axis=0) - features.min(axis=0)
+        if not np.all((spread > 0) & np.isfinite(spread)):
+            raise FileFormatError(
+                f"[UCIHousing] {self.data_file!r} has a feature without a range to scale it by"
+            )
         data[:, :-1] = (features - features.sum(axis=0) / len(data)) / spread
         cut = int(len(data) * 0.8)
         self.data = data[:cut] if self.mode == "train" else data[cut:]
@@ -93,11 +99,11 @@ class Movielens(Dataset):
         self.test_ratio, self.rand_seed = test_ratio, rand_seed
         self.movie_info: dict[int, MovieInfo] = {}
         self.user_info: dict[int, UserInfo] = {}
-        with zipfile.ZipFile(self.data_file) as package:
+        with open_zip(self.data_file, "Movielens") as package, reading("Movielens", self.data_file):
             self._load_people_and_films(package)
             self._load_ratings(package)
 
-    def _load_people_and_films(self, package: zipfile.ZipFile) -> None:
+    def _load_people_and_films(self, package: Zip) -> None:
         pattern = re.compile(r"^(.*)\((\d+)\)$")
         for number, name, categories in _columns(package, "movies.dat", 3):
             match = pattern.match(name)
@@ -113,7 +119,7 @@ class Movielens(Dataset):
             group = _AGES.index(int(age))
             self.user_info[int(number)] = UserInfo(int(number), gender == "M", group, int(job))
 
-    def _load_ratings(self, package: zipfile.ZipFile) -> None:
+    def _load_ratings(self, package: Zip) -> None:
         draw = np.random.RandomState(self.rand_seed).random_sample
         self.data: list[list[Any]] = []
         for user, film, rating, _ in _columns(package, "ratings.dat", 4):
@@ -130,13 +136,11 @@ class Movielens(Dataset):
         return len(self.data)
 
 
-def _columns(package: zipfile.ZipFile, name: str, count: int) -> Iterator[list[str]]:
-    with package.open(f"ml-1m/{name}") as file:
-        for line in file:
-            columns = line.decode("latin-1").strip().split("::")
-            if len(columns) != count:
-                raise InvalidArgument(
-                    f"[Movielens] a line of {name} must have {count} columns. Received: "
-                    f"{len(columns)}"
-                )
-            yield columns
+def _columns(package: Zip, name: str, count: int) -> Iterator[list[str]]:
+    for line in io.BytesIO(package.read(f"ml-1m/{name}")):
+        columns = line.decode("latin-1").strip().split("::")
+        if len(columns) != count:
+            raise FileFormatError(
+                f"[Movielens] a line of {name} must have {count} columns. Received: {len(columns)}"
+            )
+        yield columns

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections import Counter
 from typing import IO, Any
 
 import numpy as np
 
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io import Dataset
-from bireme.text.datasets.archive import line_pairs, member, positive
+from bireme.io.foreign import reading
+from bireme.io.tar_file import TarFile
+from bireme.text.datasets.archive import line_pairs, positive
 from bireme.vision.datasets.files import check_mode, need_file
 
 _START, _END, _UNKNOWN = "<s>", "<e>", "<unk>"
@@ -62,25 +63,25 @@ class WMT14(_Pairs):
         self.data_file = need_file("WMT14", "data_file", data_file)
         self.dict_size = positive("WMT14", "dict_size", dict_size)
         unknown = 2  # the third line of both dictionaries
-        with tarfile.open(self.data_file) as archive:
+        with TarFile(self.data_file, "WMT14") as archive, reading("WMT14", self.data_file):
             self.src_dict = self._dictionary(archive, "src.dict")
             self.trg_dict = self._dictionary(archive, "trg.dict")
-            for name in archive.getnames():
+            for name in archive.names():
                 if name.endswith(f"{self.mode}/{self.mode}"):
-                    for source, target in line_pairs(member(archive, "WMT14", name)):
+                    for source, target in line_pairs(archive.lines(name)):
                         words = (_START, *source.split(), _END)
                         from_ = [self.src_dict.get(w, unknown) for w in words]
                         to = [self.trg_dict.get(w, unknown) for w in target.split()]
                         if len(from_) <= 80 and len(to) <= 80:
                             self._add(from_, to, self.trg_dict[_START], self.trg_dict[_END])
 
-    def _dictionary(self, archive: tarfile.TarFile, ending: str) -> dict[str, int]:
-        names = [name for name in archive.getnames() if name.endswith(ending)]
+    def _dictionary(self, archive: TarFile, ending: str) -> dict[str, int]:
+        names = [name for name in archive.names() if name.endswith(ending)]
         if len(names) != 1:
-            raise InvalidArgument(
-                f"[WMT14] the archive must have one file *{ending}. Received: {names}"
+            raise FileFormatError(
+                f"[WMT14] the archive must have one file *{ending}. Received: {names[:5]}"
             )
-        lines = member(archive, "WMT14", names[0]).read().decode().splitlines()
+        lines = archive.read(names[0]).decode().splitlines()
         return {line.strip(): i for i, line in enumerate(lines[: self.dict_size])}
 
     def get_dict(self, reverse: bool = False) -> tuple[dict[Any, Any], dict[Any, Any]]:
@@ -109,7 +110,7 @@ class WMT16(_Pairs):
         self.src_dict_size = positive("WMT16", "src_dict_size", src_dict_size)
         self.trg_dict_size = positive("WMT16", "trg_dict_size", trg_dict_size)
         source, target = (0, 1) if lang == "en" else (1, 0)
-        with tarfile.open(self.data_file) as archive:
+        with TarFile(self.data_file, "WMT16") as archive, reading("WMT16", self.data_file):
             train = list(line_pairs(self._part(archive, "train")))
             pairs = train
             if self.mode != "train":
@@ -122,8 +123,8 @@ class WMT16(_Pairs):
             to = [self.trg_dict.get(w, unknown) for w in pair[target].split()]
             self._add([start, *from_, end], to, start, end)
 
-    def _part(self, archive: tarfile.TarFile, name: str) -> IO[bytes]:
-        return member(archive, "WMT16", f"wmt16/{name}")
+    def _part(self, archive: TarFile, name: str) -> IO[bytes]:
+        return archive.lines(f"wmt16/{name}")
 
     def get_dict(self, lang: str, reverse: bool = False) -> dict[Any, Any]:
         """The words of a language, 'en' or 'de', by word, or by number with `reverse`."""

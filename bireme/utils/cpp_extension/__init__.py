@@ -18,6 +18,8 @@ from bireme.utils.cpp_extension.building import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from setuptools import Extension
+
     from bireme.utils.cpp_extension.packaging import BuildExtension
 
 _lock = threading.Lock()
@@ -83,14 +85,14 @@ def setup(**attr: Any) -> None:
     packaging.setup(**attr)
 
 
-def CppExtension(sources: Sequence[str], *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+def CppExtension(sources: Sequence[str], *args: Any, **kwargs: Any) -> Extension:  # noqa: N802
     """The sources of operators for the CPU, for `setup`."""
     from bireme.utils.cpp_extension import packaging
 
     return packaging.extension(sources, *args, **kwargs)
 
 
-def CUDAExtension(sources: Sequence[str], *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+def CUDAExtension(sources: Sequence[str], *args: Any, **kwargs: Any) -> Extension:  # noqa: N802
     """The sources of operators for CPU and GPU (.cc and .cu), for `setup`."""
     return CppExtension(sources, *args, **kwargs)
 

@@ -12,17 +12,17 @@ import hashlib
 import json
 import os
 import shlex
-import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bireme.core import config, jax_door
 from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.host import cache_folder, jax_door
 from bireme.kernels.cuda import toolchain
-from bireme.kernels.native import compiler
+from bireme.kernels.native import builder, compiler
 
 INCLUDE = Path(__file__).parent.parent.parent / "include"
 MAIN = INCLUDE / "bireme" / "extension_main.cc"
@@ -55,12 +55,20 @@ class Plan:
 
 
 def get_build_directory(verbose: bool = False) -> str:
-    """The folder that built extensions are kept in: `PADDLE_EXTENSION_DIR`, or one in the cache."""
+    """The folder that built extensions are kept in: `PADDLE_EXTENSION_DIR`, or one in the cache.
+    Where there is no cache, one that is removed at the end of the process."""
     folder = os.environ.get("PADDLE_EXTENSION_DIR")
     if folder is None:
-        folder = os.path.join(config.cache_dir, "extensions")
+        folder = cache_folder.inside("extensions") or cache_folder.for_this_process()
         _say(verbose, f"PADDLE_EXTENSION_DIR is not set; extensions are built in {folder}")
-    os.makedirs(folder, exist_ok=True)
+        return folder
+    why = cache_folder.problem(os.path.abspath(folder))
+    if why is not None:
+        raise BuildError(
+            f"[cpp_extension] PADDLE_EXTENSION_DIR={folder!r} cannot be used, because {why}, and "
+            "what is built there is run. Name a folder that only you can write to"
+        )
+    os.makedirs(folder, 0o700, exist_ok=True)
     return folder
 
 
@@ -69,15 +77,34 @@ def build(plan: Plan, folder: Path) -> Path:
     for source in plan.sources:
         if not os.path.isfile(source):
             raise InvalidArgument(f"[cpp_extension] there is no source file {source!r}")
-    folder.mkdir(parents=True, exist_ok=True)
-    key = _key(plan)
-    manifest = folder / f"{plan.name}_{key}.json"
-    with _locked(folder):
-        found = _built(manifest)
-        if found is not None:
-            _say(plan.verbose, f"{plan.name}: {found} is up to date")
-            return found
-        return _make(plan, folder, manifest, key)
+    name = f"{plan.name}_{_key(plan)}.json"
+    found = _built(folder / name)
+    if found is None:
+        folder = _with_room(folder)
+        with _locked(folder):
+            found = _built(folder / name)
+            if found is None:
+                return _make(plan, folder, folder / name, _key(plan))
+    _say(plan.verbose, f"{plan.name}: {found} is up to date")
+    return found
+
+
+def _with_room(folder: Path) -> Path:
+    """`folder`, or one for this process alone where nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        builder.find_room(folder)
+    except OSError as e:
+        other = Path(cache_folder.for_this_process()) / folder.name
+        other.mkdir(exist_ok=True)
+        warnings.warn(
+            f"[cpp_extension] {str(folder)!r} takes no files ({e.strerror}): what is built is not "
+            "kept for other processes",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return other
+    return folder
 
 
 def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
@@ -91,7 +118,7 @@ def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
             _run([*_compile_command(plan, source), *named], source, plan)
             used.update(_dependencies(listed))
             objects.append(target)
-        objects.append(_way_in(plan))
+        objects.append(_way_in(plan, work))
         made = os.path.join(work, "library.so")
         _run([*_link_command(plan), *objects, "-o", made, *_link_inputs(plan)], plan.name, plan)
         seen = {path: _digest(path) for path in sorted(used) if os.path.exists(path)}
@@ -99,33 +126,32 @@ def _make(plan: Plan, folder: Path, manifest: Path, key: str) -> Path:
         whole = hashlib.sha256((key + json.dumps(seen)).encode()).hexdigest()[:16]
         # A name of its own: a library that is already loaded cannot be loaded anew by its path.
         library = folder / f"{plan.name}_{whole}.so"
+        said = {"library": library.name, "digest": _digest(made), "files": seen}
         os.replace(made, library)
         written = os.path.join(work, "manifest.json")
-        Path(written).write_text(json.dumps({"library": library.name, "files": seen}))
+        Path(written).write_text(json.dumps(said))
         os.replace(written, manifest)
     return library
 
 
-def _way_in(plan: Plan) -> str:
-    """The object file of what every library holds besides its sources, compiled once."""
+def _way_in(plan: Plan, work: str) -> str:
+    """The object file of what every library holds besides its sources, kept in the cache."""
     command = _compile_command(plan, str(MAIN))
     digest = hashlib.sha256(repr((command, jax_door.jax().__version__)).encode())
     for path in sorted(INCLUDE.rglob("*")):
         if path.is_file():
             digest.update(path.read_bytes())
-    folder = os.path.join(config.cache_dir, "extensions")
-    target = os.path.join(folder, f"main_{digest.hexdigest()[:16]}.o")
-    if not os.path.exists(target):
-        os.makedirs(folder, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=folder, suffix=".o")
-        os.close(handle)
-        try:
-            _run([*command, "-c", str(MAIN), "-o", made], str(MAIN), plan)
-            os.replace(made, target)
-        finally:
-            if os.path.exists(made):
-                os.unlink(made)
-    return target
+    folder = cache_folder.inside("extensions")
+    kept = folder and os.path.join(folder, f"main_{digest.hexdigest()[:16]}.bin")
+    known = cache_folder.fetch(kept) if kept else None
+    made = Path(work) / "main.o"
+    if known is not None:
+        made.write_bytes(known)
+    else:
+        _run([*command, "-c", str(MAIN), "-o", str(made)], str(MAIN), plan)
+        if kept:
+            cache_folder.store(kept, made.read_bytes())
+    return str(made)
 
 
 def _compile_command(plan: Plan, source: str) -> list[str]:
@@ -171,14 +197,9 @@ def _required_nvcc(what: str) -> str:
 def _run(command: list[str], what: str, plan: Plan) -> None:
     _say(plan.verbose, shlex.join(command))
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"[cpp_extension] compiling {what} took over {_TIMEOUT} s") from None
-    output = (done.stderr + done.stdout).strip()
-    if done.returncode != 0:
-        raise BuildError(f"[cpp_extension] {what} could not be compiled:\n{output[:8000]}")
+        output = builder.run_compiler(command, _TIMEOUT)
+    except builder.BuildFailed as e:
+        raise BuildError(f"[cpp_extension] {what} could not be compiled:\n{e}") from None
     if output:
         _say(plan.verbose, output)
 
@@ -206,9 +227,10 @@ def _built(manifest: Path) -> Path | None:
         said = json.loads(manifest.read_text())
         library = manifest.parent / said["library"]
         fresh = all(_digest(path) == digest for path, digest in said["files"].items())
-    except (OSError, ValueError, KeyError, TypeError):
+        whole = _digest(str(library)) == said["digest"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return library if fresh and library.exists() else None
+    return library if fresh and whole else None
 
 
 def _dependencies(listed: str) -> Iterable[str]:

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
-from bireme.core import jax_door, place
+from bireme.core import place
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ExecutionError, InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.host import jax_door
 
 # The order of paddle::DataType in bireme/types.h.
 TYPES = ("undefined", "bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16",
@@ -90,9 +91,15 @@ class Library:
         made = [np.empty(o.shape, o.dtype.numpy) for o in outs]
         error = ctypes.create_string_buffer(_ROOM)
         failed = self.handle.bireme_extension_run(
-            spec, ctypes.c_size_t(len(spec)), _described(given), ctypes.c_int64(len(given)),
-            _described(made), ctypes.c_int64(len(made)), error, ctypes.c_size_t(_ROOM),
-        )  # fmt: skip
+            spec,
+            ctypes.c_size_t(len(spec)),
+            _described(given),
+            ctypes.c_int64(len(given)),
+            _described(made),
+            ctypes.c_int64(len(made)),
+            error,
+            ctypes.c_size_t(_ROOM),
+        )
         if failed:
             raise ExecutionError(error.value.decode(errors="replace"))
         return made
@@ -101,10 +108,12 @@ class Library:
         """The same call in a program that is being compiled."""
         jax = jax_door.jax()
         types = [jax.ShapeDtypeStruct(o.shape, o.dtype.numpy) for o in outs]
-        if not (place.default_place().is_cpu_place() or self.has_gpu):
+        device = jax.config.jax_default_device  # of the program that is being compiled
+        where = place.default_place().kind if device is None else device.platform
+        if not (where == "cpu" or self.has_gpu):
             raise ExecutionError(
-                f"{self.path.stem} was built from C++ sources only and cannot run on "
-                f"{place.default_place()}: add .cu sources, or paddle.set_device('cpu')"
+                f"{self.path.stem} was built from C++ sources only and cannot run on a device of "
+                f"kind {where!r}: add .cu sources, or paddle.set_device('cpu')"
             )
         run = jax.ffi.ffi_call(self.target, types, vmap_method="sequential")
         return list(run(*arrays, spec=spec.decode()))
@@ -138,9 +147,15 @@ class Library:
         out = (ctypes.c_int64 * _ROOM)()
         error = ctypes.create_string_buffer(_ROOM)
         failed = self.handle.bireme_extension_infer(
-            spec, ctypes.c_size_t(len(spec)), described, ctypes.c_int64(len(types)), out,
-            ctypes.c_size_t(_ROOM), error, ctypes.c_size_t(_ROOM),
-        )  # fmt: skip
+            spec,
+            ctypes.c_size_t(len(spec)),
+            described,
+            ctypes.c_int64(len(types)),
+            out,
+            ctypes.c_size_t(_ROOM),
+            error,
+            ctypes.c_size_t(_ROOM),
+        )
         if failed:
             raise ShapeMismatch(error.value.decode(errors="replace"))
         said = iter(out)
@@ -193,7 +208,7 @@ def parse_attribute(declared: str) -> tuple[str, str]:
     return name, kind
 
 
-def encode_attribute(name: str, kind: str, value: Any) -> list[str]:
+def encode_attribute(name: str, kind: str, value: object) -> list[str]:
     """An attribute's values as texts, checked against its declaration."""
     inner = kind.removeprefix("std::vector<").removesuffix(">")
     items = value if inner != kind else (value,)

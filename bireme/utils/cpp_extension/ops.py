@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from bireme.core import dims, jax_door, views
+from bireme.core import dims, views
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, NumberType, aval
 from bireme.core.errors import AutogradError, ExecutionError, InvalidArgument, ShapeMismatch
+from bireme.host import jax_door
 from bireme.utils.cpp_extension.library import (
     Library,
     Stage,
@@ -149,7 +151,7 @@ class CustomOp:
 
     # --- running ----------------------------------------------------------------------------
 
-    def body(self, xp: Any, *given: Any, **attrs: Any) -> Any:
+    def body(self, xp: ModuleType, *given: Any, **attrs: Any) -> Any:
         """The lowering of the operator itself."""
         types = [_types_of(g) for g in given]
         outs = self.result_types(types, attrs)
@@ -160,9 +162,13 @@ class CustomOp:
         return flat[0] if single else tuple(flat)
 
     def _run(
-        self, xp: Any, number: int, values: dict[str, Any], outs: Sequence[Any],
+        self,
+        xp: ModuleType,
+        number: int,
+        values: dict[str, Any],
+        outs: Sequence[Any],
         attrs: dict[str, Any],
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """Run a stage; one result (or list) per declared one."""
         stage = self.stages[number]
         given = [values[n] for n in stage.inputs]
@@ -197,9 +203,15 @@ class CustomOp:
         return _grouped(function(*[xp.asarray(a) for a in flat]), outs)
 
     def pull(
-        self, xp: Any, number: int, inputs: dict[str, Any], results: dict[str, Any],
-        grads: dict[str, Any], attrs: dict[str, Any], types: dict[str, Any] | None = None,
-    ) -> list[Any]:  # fmt: skip
+        self,
+        xp: ModuleType,
+        number: int,
+        inputs: dict[str, Any],
+        results: dict[str, Any],
+        grads: dict[str, Any],
+        attrs: dict[str, Any],
+        types: dict[str, Any] | None = None,
+    ) -> list[Any]:
         """The gradients of a stage's inputs by the stage after it; None where it gives none."""
         if number + 1 >= len(self.stages):
             macro = ("PD_BUILD_GRAD_OP", "PD_BUILD_DOUBLE_GRAD_OP")[min(number, 1)]
@@ -216,7 +228,7 @@ class CustomOp:
         made = dict(zip(wanted, self._run(xp, number + 1, values, outs, attrs), strict=True))
         return [made.get(n) for n in self.stages[number].inputs]
 
-    def rule(self, xp: Any, grad: Any, /, **named: Any) -> tuple[Any, ...]:
+    def rule(self, xp: ModuleType, grad: Any, /, **named: Any) -> tuple[Any, ...]:
         """The op's gradient rule, as the engine calls it."""
         forward = self.forward
         attrs = {a: named[a.lower()] for a in self.attributes if a.lower() in named}
@@ -255,6 +267,7 @@ class CustomOp:
             infer=lambda *types, **attrs: self.infer(*types, **self._named(attrs)),
             vjp=self._gradient_rule(),
             differentiable=len(self.stages) > 1,
+            fallible=True,
         )
         eager.op.required = frozenset(
             a for n, a in self.argument.items() if "@OPTIONAL" not in n and not _is_list(n)
@@ -265,7 +278,7 @@ class CustomOp:
     def _named(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return {a: attrs[a.lower()] for a in self.attributes}
 
-    def _lowering(self, xp: Any, *given: Any, **attrs: Any) -> Any:
+    def _lowering(self, xp: ModuleType, *given: Any, **attrs: Any) -> Any:
         return self.body(xp, *given, **self._named(attrs))
 
     def _gradient_rule(self) -> Callable[..., Any] | None:
@@ -305,8 +318,8 @@ class CustomOp:
             return flat if isinstance(made, list | tuple) else flat[0]
 
         function.__name__ = function.__qualname__ = self.name
-        function.__signature__ = parameters  # type: ignore[attr-defined]
-        function.op = eager.op  # type: ignore[attr-defined]
+        function.__signature__ = parameters
+        function.op = eager.op  # pyright: ignore[reportFunctionMemberAccess]
         return function
 
 
@@ -369,9 +382,11 @@ def _unwrapped(t: Any) -> Any:
 
 
 def _unwrapped_types(x: Any) -> Any:
-    return tuple(i._value.aval for i in x) if isinstance(x, list | tuple) else (
-        None if x is None else x._value.aval
-    )  # fmt: skip
+    return (
+        tuple(i._value.aval for i in x)
+        if isinstance(x, list | tuple)
+        else (None if x is None else x._value.aval)
+    )
 
 
 def _hashable(value: Any) -> Any:
@@ -396,7 +411,5 @@ def _with_signature(function: Callable[..., Any], names: list[str]) -> Callable[
         return function(*args, **kwargs)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(n, kind) for n in ("xp", *names)]
-    )
+    called.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in ("xp", *names)])
     return called

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import io
 import os
-import tarfile
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bireme.core.dtype import get_default_dtype
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError
 from bireme.io.dataset import Dataset
+from bireme.io.foreign import reading
+from bireme.io.tar_file import TarFile
 from bireme.vision.datasets.files import check_backend, check_mode, need_file
-from bireme.vision.image import pillow
+from bireme.vision.datasets.matlab import read_matrices
+from bireme.vision.image import read_image
 
 
 class _Archive:
@@ -23,26 +23,19 @@ class _Archive:
 
     def __init__(self, owner: str, path: str) -> None:
         self.owner, self.path = owner, path
-        self._opened: tuple[int, Any, dict[str, tarfile.TarInfo]] | None = None
-        try:
-            self._members()
-        except tarfile.TarError as e:
-            raise InvalidArgument(f"[{owner}] {path!r} is no tar archive: {e}") from e
+        self._opened: tuple[int, TarFile] | None = None
+        self._tar()
 
-    def _members(self) -> tuple[Any, dict[str, tarfile.TarInfo]]:
+    def _tar(self) -> TarFile:
         if self._opened is None or self._opened[0] != os.getpid():
-            archive = tarfile.open(self.path)  # noqa: SIM115 (stays open)
-            self._opened = (os.getpid(), archive, {m.name: m for m in archive.getmembers()})
-        return self._opened[1], self._opened[2]
+            self._opened = os.getpid(), TarFile(self.path, self.owner)
+        return self._opened[1]
 
     def read(self, name: str) -> bytes:
-        archive, members = self._members()
-        if name not in members:
-            raise InvalidArgument(f"[{self.owner}] {self.path!r} holds no file {name!r}")
-        return archive.extractfile(members[name]).read()
+        return self._tar().read(name)
 
     def image(self, name: str) -> Any:
-        return pillow().open(io.BytesIO(self.read(name)))
+        return read_image(self.read(name), self.owner, f"{self.path}: {name}")
 
     def close(self) -> None:
         if self._opened is not None and self._opened[0] == os.getpid():
@@ -82,18 +75,30 @@ class Flowers(Dataset[tuple[Any, np.ndarray]]):
         self.data_file = need_file("Flowers", "data_file", data_file)
         self.label_file = need_file("Flowers", "label_file", label_file)
         self.setid_file = need_file("Flowers", "setid_file", setid_file)
-        matlab = importlib.import_module("scipy.io")
-        try:
-            self.labels = matlab.loadmat(self.label_file)["labels"][0]
-            self.indexes = matlab.loadmat(self.setid_file)[self._SETS[self.mode]][0]
-        except (KeyError, ValueError, IndexError) as e:
-            raise InvalidArgument(
-                f"[Flowers] {self.label_file!r} or {self.setid_file!r} is not the dataset's: {e}"
-            ) from e
+        self.labels = self._row(self.label_file, "labels")
+        self.indexes = self._row(self.setid_file, self._SETS[self.mode])
         self._archive = _Archive("Flowers", self.data_file)
+
+    @staticmethod
+    def _row(path: str, name: str) -> np.ndarray:
+        """The first row of a matrix of integers."""
+        found = read_matrices(path, "Flowers").get(name)
+        if found is None or not len(found) or found.dtype.kind not in "iuf":
+            raise FileFormatError(
+                f"[Flowers] {path!r} holds no matrix {name!r}; it is not the dataset's"
+            )
+        row = found[0]
+        if not np.array_equal(row, row.astype("int64")):
+            raise FileFormatError(f"[Flowers] {path!r}: {name!r} holds numbers that are not whole")
+        return row
 
     def __getitem__(self, idx: int) -> tuple[Any, np.ndarray]:
         number = int(self.indexes[idx])
+        if not 0 < number <= len(self.labels):
+            raise FileFormatError(
+                f"[Flowers] {self.setid_file!r} names image {number}, and {self.label_file!r} has "
+                f"labels of {len(self.labels)}"
+            )
         image = self._archive.image(f"jpg/image_{number:05}.jpg")
         if self.backend == "cv2":
             image = np.asarray(image)
@@ -131,7 +136,8 @@ class VOC2012(Dataset[tuple[Any, Any]]):
         self.data_file = need_file("VOC2012", "data_file", data_file)
         self._archive = _Archive("VOC2012", self.data_file)
         listed = self._archive.read(f"{self._ROOT}/ImageSets/Segmentation/{self.flag}.txt")
-        names = listed.decode().split()
+        with reading("VOC2012", self.data_file):
+            names = listed.decode().split()
         self.data = [f"{self._ROOT}/JPEGImages/{name}.jpg" for name in names]
         self.labels = [f"{self._ROOT}/SegmentationClass/{name}.png" for name in names]
 

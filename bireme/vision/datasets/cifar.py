@@ -1,36 +1,22 @@
 """CIFAR-10 and CIFAR-100 from their Python archives.
 
-The archives hold pickles; they are read by an unpickler that admits byte arrays, numbers,
-strings and plain containers and nothing that could run code.
+The archives hold pickles; they are read by the guarded reader, which makes arrays and plain
+containers of what it finds and nothing else.
 """
 
 from __future__ import annotations
 
-import pickle
-import tarfile
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io.dataset import Dataset
+from bireme.io.foreign import reading
+from bireme.io.tar_file import TarFile
+from bireme.io.unpickle import loads
 from bireme.vision.datasets.files import check_backend, check_mode, finished, need_file
-
-_ALLOWED = {
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("_codecs", "encode"),
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
 class Cifar10(Dataset[tuple[Any, np.ndarray]]):
@@ -41,7 +27,7 @@ class Cifar10(Dataset[tuple[Any, np.ndarray]]):
 
     NAME = "Cifar10"
     PARTS = {"train": "data_batch", "test": "test_batch"}  # noqa: RUF012 (constant)
-    LABELS = b"labels"
+    LABELS = "labels"
 
     def __init__(
         self,
@@ -62,28 +48,34 @@ class Cifar10(Dataset[tuple[Any, np.ndarray]]):
         self.labels = labels
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
-        images: list[np.ndarray] = []
-        labels: list[int] = []
-        try:
-            with tarfile.open(self.data_file) as archive:
-                for member in sorted(archive.getmembers(), key=lambda m: m.name):
-                    if self.PARTS[self.mode] in member.name and member.isfile():
-                        file = archive.extractfile(member)
-                        if file is not None:
-                            data, part = _batch(file, self.LABELS)
-                            images.append(data)
-                            labels += part
-        except (tarfile.TarError, pickle.UnpicklingError, EOFError, KeyError, ValueError,
-                AttributeError, TypeError, IndexError) as e:  # fmt: skip
-            raise InvalidArgument(
-                f"[{self.NAME}] {self.data_file!r} is damaged or not the Python version of the "
-                f"dataset: {e}"
-            ) from e
-        if not images:
-            raise InvalidArgument(
+        with TarFile(self.data_file, self.NAME) as archive:
+            parts = {
+                m.name: self._batch(archive.read(m), m.name)
+                for m in archive.members
+                if self.PARTS[self.mode] in m.name
+            }
+        if not parts:
+            raise FileFormatError(
                 f"[{self.NAME}] {self.data_file!r} holds no file named *{self.PARTS[self.mode]}*"
             )
-        return np.concatenate(images), np.array(labels, "int64")
+        images, labels = zip(*[parts[name] for name in sorted(parts)], strict=True)
+        return np.concatenate(images), np.concatenate(labels)
+
+    def _batch(self, pickled: bytes, member: str) -> tuple[np.ndarray, np.ndarray]:
+        """(images, labels) of one file of the archive."""
+        name = f"{self.data_file}: {member}"
+        content = loads(pickled, repr(name))
+        with reading(self.NAME, name):
+            # Python 2 wrote the keys as text of one byte each, Python 3 writes them as bytes.
+            content = {k.decode() if isinstance(k, bytes) else k: v for k, v in content.items()}
+            data, labels = content["data"], np.asarray(content[self.LABELS])
+            if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
+                raise ValueError("its images are no array of bytes")
+            if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
+                raise ValueError("its labels are no list of integers")
+            if data.shape != (len(labels), 3072):
+                raise ValueError(f"images of shape {data.shape} for {len(labels)} labels")
+        return data, labels.astype("int64")
 
     def __getitem__(self, idx: int) -> tuple[Any, np.ndarray]:
         image = finished(self.images[idx], self.backend, self.transform)
@@ -98,12 +90,4 @@ class Cifar100(Cifar10):
 
     NAME = "Cifar100"
     PARTS = {"train": "train", "test": "test"}  # noqa: RUF012 (constant)
-    LABELS = b"fine_labels"
-
-
-def _batch(file: IO[bytes], label_key: bytes) -> tuple[np.ndarray, list[int]]:
-    content = _Unpickler(file, encoding="bytes").load()
-    data, labels = np.asarray(content[b"data"], "uint8"), [int(n) for n in content[label_key]]
-    if data.shape != (len(labels), 3072):
-        raise ValueError(f"images of shape {data.shape} for {len(labels)} labels")
-    return data, labels
+    LABELS = "fine_labels"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Callable
-from typing import IO, Any
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def finished(pixels: np.ndarray, backend: str, transform: Callable[[Any], Any] |
     return image if backend == "pil" else image.astype(get_default_dtype())
 
 
-def need_file(owner: str, argument: str, path: Any) -> str:
+def need_file(owner: str, argument: str, path: str | PathLike[str] | None) -> str:
     """The path of an existing file."""
     if path is None:
         raise InvalidArgument(
@@ -46,10 +46,3 @@ def need_file(owner: str, argument: str, path: Any) -> str:
     if not os.path.isfile(path):
         raise InvalidArgument(f"[{owner}] there is no file {os.fspath(path)!r} ({argument})")
     return os.fspath(path)
-
-
-def open_maybe_gzip(path: str) -> IO[bytes]:
-    """A file, unpacked on the fly if it is gzip-compressed, whatever its name."""
-    with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]

@@ -10,20 +10,21 @@ import numpy as np
 
 from bireme.core.errors import InvalidArgument
 from bireme.io.dataset import Dataset
-from bireme.vision.image import get_image_backend, pillow
+from bireme.io.foreign import read_npy, read_whole, reading
+from bireme.vision.image import Picture, get_image_backend, read_image
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy",
 )  # fmt: skip
 
 
-def load_image(path: str) -> Any:
+def load_image(path: str) -> Picture:
     """An image file in RGB: Pillow's image, or an array [height, width, 3] where
     `set_image_backend("cv2")` was chosen. Files of type .npy are arrays as they are."""
     if path.lower().endswith(".npy"):
-        return np.load(path, allow_pickle=False)
-    with pillow().open(path) as image:
-        made = image.convert("RGB")
+        return read_npy(path, "load_image")
+    with reading("load_image", path):
+        made = read_image(read_whole(path, "load_image"), "load_image", path).convert("RGB")
     return np.asarray(made) if get_image_backend() == "cv2" else made
 
 
@@ -111,6 +112,14 @@ def _scan(owner: str, root: str) -> list[os.DirEntry[str]]:
 
 def _files(folder: str, wanted: Callable[[str], bool]) -> list[str]:
     found = []
-    for where, _, names in sorted(os.walk(folder, followlinks=True)):
-        found += [os.path.join(where, n) for n in sorted(names)]
+    seen: set[tuple[int, int]] = set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        status = os.stat(where)
+        if (status.st_dev, status.st_ino) in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        found.append((where, sorted(names)))
+    found = [os.path.join(where, n) for where, names in sorted(found) for n in names]
     return [path for path in found if wanted(path)]

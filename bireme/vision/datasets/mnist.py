@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io.dataset import Dataset
-from bireme.vision.datasets.files import (
-    check_backend,
-    check_mode,
-    finished,
-    need_file,
-    open_maybe_gzip,
-)
+from bireme.io.foreign import open_unpacked, reading, unfolded_limit
+from bireme.vision.datasets.files import check_backend, check_mode, finished, need_file
 
 _IDX_UINT8 = 0x08
 
@@ -50,7 +47,7 @@ class MNIST(Dataset[tuple[Any, np.ndarray]]):
         self.images = read_idx(self.image_path, dimensions=3)
         self.labels = read_idx(self.label_path, dimensions=1).astype("int64")
         if len(self.images) != len(self.labels):
-            raise InvalidArgument(
+            raise FileFormatError(
                 f"[{self.NAME}] {len(self.images)} images but {len(self.labels)} labels; the "
                 "files do not belong together"
             )
@@ -74,21 +71,21 @@ class FashionMNIST(MNIST):
 
 def read_idx(path: str, dimensions: int) -> np.ndarray:
     """The array of an idx file of bytes."""
-    with open_maybe_gzip(path) as file:
-        try:
-            data = file.read()
-        except (OSError, EOFError) as e:
-            raise InvalidArgument(f"{path!r} is truncated or damaged: {e}") from e
-    if len(data) < 4 + 4 * dimensions or data[:4] != bytes([0, 0, _IDX_UINT8, dimensions]):
-        raise InvalidArgument(
-            f"{path!r} is no idx file of bytes with {dimensions} dimension(s). Received: a file "
-            f"that starts with {data[:4]!r}"
-        )
-    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", dimensions, offset=4))
-    start = 4 + 4 * dimensions
-    if len(data) != start + math.prod(shape):
-        raise InvalidArgument(
-            f"{path!r} is truncated or damaged: {math.prod(shape)} bytes of data announced, "
-            f"{len(data) - start} found"
-        )
-    return np.frombuffer(data, "uint8", offset=start).reshape(shape)
+    with open_unpacked(path, "read_idx") as file, reading("read_idx", path):
+        limit = unfolded_limit(os.path.getsize(path))
+        header = file.read(4 + 4 * dimensions)
+        if len(header) < 4 + 4 * dimensions or header[:4] != bytes([0, 0, _IDX_UINT8, dimensions]):
+            raise FileFormatError(
+                f"{path!r} is no idx file of bytes with {dimensions} dimension(s). Received: a "
+                f"file that starts with {header[:4]!r}"
+            )
+        shape = struct.unpack(f">{dimensions}I", header[4:])
+        count = math.prod(shape)
+        data = file.read(count) if count <= limit else b""
+        # The end is read too: it tells whether a compressed file is whole.
+        if len(data) != count or file.read(1):
+            raise FileFormatError(
+                f"{path!r} is truncated or damaged: {count} bytes of data announced, and it has "
+                f"{'more' if len(data) == count else 'fewer'}"
+            )
+    return np.frombuffer(data, "uint8").reshape(shape)

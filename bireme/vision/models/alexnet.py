@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -57,6 +58,6 @@ class AlexNet(nn.Layer):
         return self._fc8(F.relu(self._fc7(self._drop2(x))))
 
 
-def alexnet(pretrained: Any = False, **kwargs: Any) -> AlexNet:
+def alexnet(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> AlexNet:
     """AlexNet; `pretrained` may be a file of weights."""
     return with_weights(AlexNet(**kwargs), pretrained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -124,26 +125,26 @@ class DenseNet(nn.Layer):
         return self.out(bireme.flatten(x, 1)) if self.num_classes > 0 else x
 
 
-def densenet121(pretrained: Any = False, **kwargs: Any) -> DenseNet:
+def densenet121(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> DenseNet:
     """DenseNet with 121 layers; `pretrained` may be a file of weights, as in all of these."""
     return with_weights(DenseNet(layers=121, **kwargs), pretrained)
 
 
-def densenet161(pretrained: Any = False, **kwargs: Any) -> DenseNet:
+def densenet161(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> DenseNet:
     """DenseNet with 161 layers."""
     return with_weights(DenseNet(layers=161, **kwargs), pretrained)
 
 
-def densenet169(pretrained: Any = False, **kwargs: Any) -> DenseNet:
+def densenet169(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> DenseNet:
     """DenseNet with 169 layers."""
     return with_weights(DenseNet(layers=169, **kwargs), pretrained)
 
 
-def densenet201(pretrained: Any = False, **kwargs: Any) -> DenseNet:
+def densenet201(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> DenseNet:
     """DenseNet with 201 layers."""
     return with_weights(DenseNet(layers=201, **kwargs), pretrained)
 
 
-def densenet264(pretrained: Any = False, **kwargs: Any) -> DenseNet:
+def densenet264(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> DenseNet:
     """DenseNet with 264 layers."""
     return with_weights(DenseNet(layers=264, **kwargs), pretrained)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -119,6 +120,6 @@ class GoogLeNet(nn.Layer):
         return out, out1, out2
 
 
-def googlenet(pretrained: Any = False, **kwargs: Any) -> GoogLeNet:
+def googlenet(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> GoogLeNet:
     """GoogLeNet; `pretrained` may be a file of weights."""
     return with_weights(GoogLeNet(**kwargs), pretrained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -199,6 +200,6 @@ class InceptionV3(nn.Layer):
         return x
 
 
-def inception_v3(pretrained: Any = False, **kwargs: Any) -> InceptionV3:
+def inception_v3(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> InceptionV3:
     """Inception V3; `pretrained` may be a file of weights."""
     return with_weights(InceptionV3(**kwargs), pretrained)

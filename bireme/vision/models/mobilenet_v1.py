@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -63,6 +64,8 @@ class MobileNetV1(nn.Layer):
         return self.fc(bireme.flatten(x, 1)) if self.num_classes > 0 else x
 
 
-def mobilenet_v1(pretrained: Any = False, scale: float = 1.0, **kwargs: Any) -> MobileNetV1:
+def mobilenet_v1(
+    pretrained: bool | str | PathLike[str] = False, scale: float = 1.0, **kwargs: Any
+) -> MobileNetV1:
     """MobileNet V1; `pretrained` may be a file of weights."""
     return with_weights(MobileNetV1(scale=scale, **kwargs), pretrained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -80,6 +81,8 @@ class MobileNetV2(nn.Layer):
         return self.classifier(bireme.flatten(x, 1)) if self.num_classes > 0 else x
 
 
-def mobilenet_v2(pretrained: Any = False, scale: float = 1.0, **kwargs: Any) -> MobileNetV2:
+def mobilenet_v2(
+    pretrained: bool | str | PathLike[str] = False, scale: float = 1.0, **kwargs: Any
+) -> MobileNetV2:
     """MobileNet V2; `pretrained` may be a file of weights."""
     return with_weights(MobileNetV2(scale=scale, **kwargs), pretrained)

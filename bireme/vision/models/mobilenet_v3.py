@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from os import PathLike
 from typing import Any, NamedTuple
 
 import bireme
@@ -159,14 +160,14 @@ class MobileNetV3Large(MobileNetV3):
 
 
 def mobilenet_v3_small(
-    pretrained: Any = False, scale: float = 1.0, **kwargs: Any
+    pretrained: bool | str | PathLike[str] = False, scale: float = 1.0, **kwargs: Any
 ) -> MobileNetV3Small:
     """MobileNet V3, small; `pretrained` may be a file of weights."""
     return with_weights(MobileNetV3Small(scale=scale, **kwargs), pretrained)
 
 
 def mobilenet_v3_large(
-    pretrained: Any = False, scale: float = 1.0, **kwargs: Any
+    pretrained: bool | str | PathLike[str] = False, scale: float = 1.0, **kwargs: Any
 ) -> MobileNetV3Large:
     """MobileNet V3, large; `pretrained` may be a file of weights."""
     return with_weights(MobileNetV3Large(scale=scale, **kwargs), pretrained)

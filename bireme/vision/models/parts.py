@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, TypeVar
+from os import PathLike
+from typing import TypeVar
 
 from bireme import nn
+from bireme.api.types import IntOrPair, Padding
 from bireme.core.errors import InvalidArgument
 from bireme.io.serialization import load
 from bireme.nn.attributes import ParamAttr
@@ -21,7 +23,7 @@ def make_divisible(value: float, divisor: int = 8) -> int:
     return rounded if rounded >= 0.9 * value else rounded + divisor
 
 
-def with_weights(model: Net, pretrained: Any) -> Net:
+def with_weights(model: Net, pretrained: bool | str | PathLike[str]) -> Net:
     """Load `pretrained` (a file of weights) into `model`; False leaves it as it is."""
     if isinstance(pretrained, str | os.PathLike):
         model.set_state_dict(load(pretrained))
@@ -44,7 +46,7 @@ def fan_in_uniform(fan_in: int) -> ParamAttr:
 
 
 def conv_norm_act(
-    in_channels: int, out_channels: int, kernel: Any, padding: Any = 0, stride: int = 1
+    in_channels: int, out_channels: int, kernel: IntOrPair, padding: Padding = 0, stride: int = 1
 ) -> ConvNormActivation:
     """Convolution without bias, batch norm, ReLU, with explicit padding."""
     return ConvNormActivation(in_channels, out_channels, kernel, stride, padding)

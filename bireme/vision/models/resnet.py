@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -146,71 +147,73 @@ class ResNet(nn.Layer):
         return self.fc(bireme.flatten(x, 1)) if self.num_classes > 0 else x
 
 
-def resnet18(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnet18(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 18 layers; `pretrained` may be a file of weights, as in all of these."""
     return with_weights(ResNet(BasicBlock, 18, **kwargs), pretrained)
 
 
-def resnet34(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnet34(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 34 layers."""
     return with_weights(ResNet(BasicBlock, 34, **kwargs), pretrained)
 
 
-def resnet50(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnet50(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 50 layers."""
     return with_weights(ResNet(BottleneckBlock, 50, **kwargs), pretrained)
 
 
-def resnet101(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnet101(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 101 layers."""
     return with_weights(ResNet(BottleneckBlock, 101, **kwargs), pretrained)
 
 
-def resnet152(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnet152(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 152 layers."""
     return with_weights(ResNet(BottleneckBlock, 152, **kwargs), pretrained)
 
 
-def _resnext(depth: int, groups: int, pretrained: Any, kwargs: dict[str, Any]) -> ResNet:
+def _resnext(
+    depth: int, groups: int, pretrained: bool | str | PathLike[str], kwargs: dict[str, Any]
+) -> ResNet:
     model = ResNet(BottleneckBlock, depth, **{**kwargs, "groups": groups, "width": 4})
     return with_weights(model, pretrained)
 
 
-def resnext50_32x4d(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnext50_32x4d(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNeXt with 50 layers in 32 groups of width 4."""
     return _resnext(50, 32, pretrained, kwargs)
 
 
-def resnext50_64x4d(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnext50_64x4d(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNeXt with 50 layers in 64 groups of width 4."""
     return _resnext(50, 64, pretrained, kwargs)
 
 
-def resnext101_32x4d(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnext101_32x4d(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNeXt with 101 layers in 32 groups of width 4."""
     return _resnext(101, 32, pretrained, kwargs)
 
 
-def resnext101_64x4d(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnext101_64x4d(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNeXt with 101 layers in 64 groups of width 4."""
     return _resnext(101, 64, pretrained, kwargs)
 
 
-def resnext152_32x4d(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnext152_32x4d(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNeXt with 152 layers in 32 groups of width 4."""
     return _resnext(152, 32, pretrained, kwargs)
 
 
-def resnext152_64x4d(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def resnext152_64x4d(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNeXt with 152 layers in 64 groups of width 4."""
     return _resnext(152, 64, pretrained, kwargs)
 
 
-def wide_resnet50_2(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def wide_resnet50_2(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 50 layers, twice as wide inside its blocks."""
     return with_weights(ResNet(BottleneckBlock, 50, **{**kwargs, "width": 128}), pretrained)
 
 
-def wide_resnet101_2(pretrained: Any = False, **kwargs: Any) -> ResNet:
+def wide_resnet101_2(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> ResNet:
     """ResNet with 101 layers, twice as wide inside its blocks."""
     return with_weights(ResNet(BottleneckBlock, 101, **{**kwargs, "width": 128}), pretrained)

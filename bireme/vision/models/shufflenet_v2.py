@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme import nn
@@ -11,6 +12,10 @@ from bireme.core.errors import InvalidArgument
 from bireme.nn import functional as F
 from bireme.vision.blocks import ConvNormActivation
 from bireme.vision.models.parts import with_weights
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
+
 
 # scale: widths of the three stages and of the last convolution
 _WIDTHS = {
@@ -37,7 +42,7 @@ def _mixed(left: bireme.Tensor, right: bireme.Tensor) -> bireme.Tensor:
 class InvertedResidual(nn.Layer):
     """Half the channels pass by, the other half through three convolutions."""
 
-    def __init__(self, width: int, activation: Any) -> None:
+    def __init__(self, width: int, activation: type[Layer]) -> None:
         super().__init__()
         pointwise = partial(ConvNormActivation, kernel_size=1, activation_layer=activation)
         self._conv_pw = pointwise(width // 2, width // 2)
@@ -52,7 +57,7 @@ class InvertedResidual(nn.Layer):
 class InvertedResidualDS(nn.Layer):
     """The first block of a stage: both halves at half the size."""
 
-    def __init__(self, inputs: int, outputs: int, activation: Any) -> None:
+    def __init__(self, inputs: int, outputs: int, activation: type[Layer]) -> None:
         super().__init__()
         half = outputs // 2
         pointwise = partial(ConvNormActivation, kernel_size=1, activation_layer=activation)
@@ -123,36 +128,50 @@ class ShuffleNetV2(nn.Layer):
         return self._fc(bireme.flatten(x, 1)) if self.num_classes > 0 else x
 
 
-def shufflenet_v2_x0_25(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_x0_25(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """A quarter of the width; `pretrained` may be a file of weights, as in all of these."""
     return with_weights(ShuffleNetV2(scale=0.25, **kwargs), pretrained)
 
 
-def shufflenet_v2_x0_33(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_x0_33(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """A third of the width."""
     return with_weights(ShuffleNetV2(scale=0.33, **kwargs), pretrained)
 
 
-def shufflenet_v2_x0_5(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_x0_5(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """Half the width."""
     return with_weights(ShuffleNetV2(scale=0.5, **kwargs), pretrained)
 
 
-def shufflenet_v2_x1_0(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_x1_0(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """The plain width."""
     return with_weights(ShuffleNetV2(scale=1.0, **kwargs), pretrained)
 
 
-def shufflenet_v2_x1_5(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_x1_5(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """One and a half times the width."""
     return with_weights(ShuffleNetV2(scale=1.5, **kwargs), pretrained)
 
 
-def shufflenet_v2_x2_0(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_x2_0(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """Twice the width."""
     return with_weights(ShuffleNetV2(scale=2.0, **kwargs), pretrained)
 
 
-def shufflenet_v2_swish(pretrained: Any = False, **kwargs: Any) -> ShuffleNetV2:
+def shufflenet_v2_swish(
+    pretrained: bool | str | PathLike[str] = False, **kwargs: Any
+) -> ShuffleNetV2:
     """The plain width with swish instead of ReLU."""
     return with_weights(ShuffleNetV2(scale=1.0, act="swish", **kwargs), pretrained)

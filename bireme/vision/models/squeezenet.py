@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import bireme
@@ -76,11 +77,11 @@ class SqueezeNet(nn.Layer):
         return x
 
 
-def squeezenet1_0(pretrained: Any = False, **kwargs: Any) -> SqueezeNet:
+def squeezenet1_0(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> SqueezeNet:
     """SqueezeNet 1.0; `pretrained` may be a file of weights."""
     return with_weights(SqueezeNet("1.0", **kwargs), pretrained)
 
 
-def squeezenet1_1(pretrained: Any = False, **kwargs: Any) -> SqueezeNet:
+def squeezenet1_1(pretrained: bool | str | PathLike[str] = False, **kwargs: Any) -> SqueezeNet:
     """SqueezeNet 1.1, lighter at equal accuracy; `pretrained` may be a file of weights."""
     return with_weights(SqueezeNet("1.1", **kwargs), pretrained)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Literal
 
 import bireme
@@ -65,21 +66,29 @@ def _features(depth: int, batch_norm: bool) -> nn.Sequential:
     return make_layers(cfg, batch_norm)
 
 
-def vgg11(pretrained: Any = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+def vgg11(
+    pretrained: bool | str | PathLike[str] = False, batch_norm: bool = False, **kwargs: Any
+) -> VGG:
     """VGG with 11 layers; `pretrained` may be a file of weights, as in all of these."""
     return with_weights(VGG(_features(11, batch_norm), **kwargs), pretrained)
 
 
-def vgg13(pretrained: Any = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+def vgg13(
+    pretrained: bool | str | PathLike[str] = False, batch_norm: bool = False, **kwargs: Any
+) -> VGG:
     """VGG with 13 layers."""
     return with_weights(VGG(_features(13, batch_norm), **kwargs), pretrained)
 
 
-def vgg16(pretrained: Any = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+def vgg16(
+    pretrained: bool | str | PathLike[str] = False, batch_norm: bool = False, **kwargs: Any
+) -> VGG:
     """VGG with 16 layers."""
     return with_weights(VGG(_features(16, batch_norm), **kwargs), pretrained)
 
 
-def vgg19(pretrained: Any = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+def vgg19(
+    pretrained: bool | str | PathLike[str] = False, batch_norm: bool = False, **kwargs: Any
+) -> VGG:
     """VGG with 19 layers."""
     return with_weights(VGG(_features(19, batch_norm), **kwargs), pretrained)

@@ -1,5 +1,6 @@
 """Image transforms on arrays, tensors and PIL images; OpenCV is not needed."""
 
+from bireme.api.hints import explain_constructors as _explain_constructors
 from bireme.vision.transforms.functional import (
     adjust_brightness,
     adjust_contrast,
@@ -85,3 +86,5 @@ __all__ = [
     "to_tensor",
     "vflip",
 ]
+
+_explain_constructors(globals()[name] for name in __all__)

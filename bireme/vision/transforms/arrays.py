@@ -8,20 +8,29 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 
-_PAD_MODES = {"constant": "constant", "edge": "edge", "reflect": "reflect",
-              "symmetric": "symmetric"}  # fmt: skip
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Fill = float | Sequence[float]  # one value for every channel, or one per channel
+
+_PAD_MODES = {
+    "constant": "constant",
+    "edge": "edge",
+    "reflect": "reflect",
+    "symmetric": "symmetric",
+}
 # Weights of red, green and blue in brightness (ITU-R 601).
 _GRAY = np.array([0.299, 0.587, 0.114])
 
 
-def as_image(img: Any, owner: str) -> np.ndarray:
+def as_image(img: npt.ArrayLike, owner: str) -> np.ndarray:
     """The image as an array, or a clear error."""
     array = np.asarray(img)
     if array.ndim not in (2, 3) or array.dtype.kind not in "uifb":
@@ -40,7 +49,7 @@ def _like(result: np.ndarray, original: np.ndarray) -> np.ndarray:
     return result.astype(original.dtype)
 
 
-def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
+def to_tensor(pic: npt.ArrayLike, data_format: str = "CHW") -> Tensor:
     """The image as a float32 tensor; uint8 images are scaled to 0..1."""
     if data_format not in ("CHW", "HWC"):
         raise InvalidArgument(
@@ -57,22 +66,22 @@ def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
     return constant(np.array(array, wanted, order="C"))
 
 
-def hflip(img: Any) -> np.ndarray:
+def hflip(img: np.ndarray) -> np.ndarray:
     """Left and right exchanged."""
     return as_image(img, "hflip")[:, ::-1].copy()
 
 
-def vflip(img: Any) -> np.ndarray:
+def vflip(img: np.ndarray) -> np.ndarray:
     """Top and bottom exchanged."""
     return as_image(img, "vflip")[::-1].copy()
 
 
-def crop(img: Any, top: int, left: int, height: int, width: int) -> np.ndarray:
+def crop(img: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
     """A piece of the image."""
     return as_image(img, "crop")[top : top + height, left : left + width].copy()
 
 
-def center_crop(img: Any, output_size: int | Sequence[int]) -> np.ndarray:
+def center_crop(img: np.ndarray, output_size: int | Sequence[int]) -> np.ndarray:
     """A piece from the middle."""
     height, width = pair(output_size)
     have_height, have_width = as_image(img, "center_crop").shape[:2]
@@ -84,13 +93,13 @@ def pair(size: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) from a number or two."""
     if isinstance(size, numbers.Integral):
         return int(size), int(size)
-    height, width = size  # type: ignore[misc]
+    height, width = size  # pyright: ignore[reportGeneralTypeIssues]
     return int(height), int(width)
 
 
 def four_sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one, two or four numbers."""
-    sides: list[Any] = [padding] if isinstance(padding, numbers.Integral) else list(padding)  # type: ignore
+    sides: list[Any] = [padding] if isinstance(padding, numbers.Integral) else list(padding)  # pyright: ignore[reportArgumentType]
     if len(sides) not in (1, 2, 4):
         raise InvalidArgument(f"[pad] padding must be 1, 2 or 4 numbers. Received: {padding!r}")
     left, top, right, bottom = (sides * (4 // len(sides)))[:4]
@@ -98,7 +107,7 @@ def four_sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
 
 
 def pad(
-    img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
+    img: np.ndarray, padding: int | Sequence[int], fill: Fill = 0, padding_mode: str = "constant"
 ) -> np.ndarray:
     """Borders of [all], [left/right, top/bottom] or [left, top, right, bottom] pixels."""
     array = as_image(img, "pad")
@@ -109,7 +118,7 @@ def pad(
     left, top, right, bottom = four_sides(padding)
     widths = [(top, bottom), (left, right)] + [(0, 0)] * (array.ndim - 2)
     if padding_mode != "constant":
-        return np.pad(array, widths, mode=_PAD_MODES[padding_mode])  # type: ignore[call-overload]
+        return np.pad(array, widths, mode=_PAD_MODES[padding_mode])  # pyright: ignore[reportArgumentType, reportCallIssue]
     height, width = array.shape[:2]
     shape = (height + top + bottom, width + left + right, *array.shape[2:])
     out = np.empty(shape, array.dtype)
@@ -118,7 +127,9 @@ def pad(
     return out
 
 
-def resize(img: Any, size: int | Sequence[int], interpolation: str = "bilinear") -> np.ndarray:
+def resize(
+    img: np.ndarray, size: int | Sequence[int], interpolation: str = "bilinear"
+) -> np.ndarray:
     """Scale to (height, width), or the shorter side to `size`, keeping the proportions."""
     array = as_image(img, "resize")
     height, width = array.shape[:2]
@@ -169,13 +180,19 @@ def _interpolate(array: np.ndarray, how: tuple[np.ndarray, np.ndarray], axis: in
     index, weight = how
     shape = [1] * array.ndim
     shape[axis] = len(index)
-    return sum(  # type: ignore[return-value]
+    return sum(  # pyright: ignore[reportReturnType]
         np.take(array, index[:, k], axis) * weight[:, k].reshape(shape).astype(array.dtype)
         for k in range(index.shape[1])
     )
 
 
-def normalize(img: Any, mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False) -> Any:
+def normalize(
+    img: np.ndarray,
+    mean: float | Sequence[float],
+    std: float | Sequence[float],
+    data_format: str = "CHW",
+    to_rgb: bool = False,
+) -> np.ndarray:
     """(img - mean) / std per channel. `to_rgb` exchanges BGR first."""
     if data_format not in ("CHW", "HWC"):
         raise InvalidArgument(
@@ -190,7 +207,7 @@ def normalize(img: Any, mean: Any, std: Any, data_format: str = "CHW", to_rgb: b
     return (array - centre) / spread
 
 
-def to_grayscale(img: Any, num_output_channels: int = 1) -> np.ndarray:
+def to_grayscale(img: np.ndarray, num_output_channels: int = 1) -> np.ndarray:
     """Brightness as 1 or 3 equal channels."""
     if num_output_channels not in (1, 3):
         raise InvalidArgument(
@@ -217,12 +234,12 @@ def _blend(array: np.ndarray, other: Any, factor: float) -> np.ndarray:
     return np.clip(mixed, limits.min, limits.max).astype(array.dtype)
 
 
-def adjust_brightness(img: Any, brightness_factor: float) -> np.ndarray:
+def adjust_brightness(img: np.ndarray, brightness_factor: float) -> np.ndarray:
     """0 gives black, 1 the image itself, 2 twice the brightness."""
     return _blend(as_image(img, "adjust_brightness"), 0.0, brightness_factor)
 
 
-def adjust_contrast(img: Any, contrast_factor: float) -> np.ndarray:
+def adjust_contrast(img: np.ndarray, contrast_factor: float) -> np.ndarray:
     """0 gives plain grey, 1 the image itself, 2 twice the contrast."""
     array = as_image(img, "adjust_contrast")
     gray = _brightness(array)
@@ -232,7 +249,7 @@ def adjust_contrast(img: Any, contrast_factor: float) -> np.ndarray:
     return _blend(array, gray.mean(), contrast_factor)
 
 
-def adjust_saturation(img: Any, saturation_factor: float) -> np.ndarray:
+def adjust_saturation(img: np.ndarray, saturation_factor: float) -> np.ndarray:
     """0 gives grey, 1 the image itself, 2 twice the colour."""
     array = as_image(img, "adjust_saturation")
     gray = _brightness(array)
@@ -241,7 +258,7 @@ def adjust_saturation(img: Any, saturation_factor: float) -> np.ndarray:
     return _blend(array, gray[:, :, None] if array.ndim == 3 else gray, saturation_factor)
 
 
-def adjust_hue(img: Any, hue_factor: float) -> np.ndarray:
+def adjust_hue(img: np.ndarray, hue_factor: float) -> np.ndarray:
     """Turn the colour circle by `hue_factor` of a whole turn, -0.5 to 0.5."""
     if not -0.5 <= hue_factor <= 0.5:
         raise InvalidArgument(
@@ -277,7 +294,9 @@ def _from_hue(hue: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.stack(channels, 2)
 
 
-def erase(img: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Any:
+def erase(
+    img: np.ndarray, i: int, j: int, h: int, w: int, v: npt.ArrayLike, inplace: bool = False
+) -> np.ndarray:
     """Overwrite the piece at row `i`, column `j` of size `h` x `w` with `v`."""
     array = as_image(img, "erase")
     out = array if inplace and array.flags.writeable else array.copy()
@@ -286,16 +305,16 @@ def erase(img: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = Fals
 
 
 def rotate(
-    img: Any,
+    img: np.ndarray,
     angle: float,
     interpolation: str = "nearest",
     expand: bool = False,
     center: Sequence[float] | None = None,
-    fill: Any = 0,
+    fill: Fill = 0,
 ) -> np.ndarray:
     """Turn counter-clockwise by `angle` degrees about `center` (x, y); `expand` keeps corners."""
     array = as_image(img, "rotate")
-    matrix, size = inverse_rotation(angle, array.shape[:2], expand, center)  # type: ignore
+    matrix, size = inverse_rotation(angle, array.shape[:2], expand, center)
     return warp(array, matrix, size, interpolation, fill)
 
 
@@ -318,8 +337,11 @@ def inverse_rotation(
     shift_x, shift_y = x, y
     if expand:
         left, top = (0, 0) if from_middle else (x, y)
-        corners = [(cos * u + sin * v + left, -sin * u + cos * v + top)
-                   for u in (-x, width - x) for v in (-y, height - y)]  # fmt: skip
+        corners = [
+            (cos * u + sin * v + left, -sin * u + cos * v + top)
+            for u in (-x, width - x)
+            for v in (-y, height - y)
+        ]
         across, down = zip(*corners, strict=True)
         new_width = math.ceil(max(across)) - math.floor(min(across))
         new_height = math.ceil(max(down)) - math.floor(min(down))
@@ -331,13 +353,13 @@ def inverse_rotation(
 
 
 def affine(
-    img: Any,
+    img: np.ndarray,
     angle: float,
     translate: Sequence[float],
     scale: float,
     shear: float | Sequence[float],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
     center: Sequence[float] | None = None,
 ) -> np.ndarray:
     """Turn clockwise by `angle` degrees, scale, shear by degrees and move by (x, y) pixels."""
@@ -359,7 +381,7 @@ def inverse_affine(
     if scale <= 0:
         raise InvalidArgument(f"[affine] scale must be positive. Received: {scale}")
     x, y = center
-    tilt_x, tilt_y = (shear, 0.0) if isinstance(shear, numbers.Real) else (*shear, 0.0)[:2]  # type: ignore
+    tilt_x, tilt_y = (shear, 0.0) if isinstance(shear, numbers.Real) else (*shear, 0.0)[:2]  # pyright: ignore[reportGeneralTypeIssues]
     turn, sx, sy = (math.radians(float(d)) for d in (angle, tilt_x, tilt_y))
     a = math.cos(turn - sy) / math.cos(sy)
     b = -math.cos(turn - sy) * math.tan(sx) / math.cos(sy) - math.sin(turn)
@@ -372,16 +394,16 @@ def inverse_affine(
 
 
 def perspective(
-    img: Any,
+    img: np.ndarray,
     startpoints: Sequence[Sequence[float]],
     endpoints: Sequence[Sequence[float]],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
 ) -> np.ndarray:
     """The image bent so that four points go to four others."""
     array = as_image(img, "perspective")
     matrix = inverse_perspective(startpoints, endpoints)
-    return warp(array, matrix, array.shape[:2], interpolation, fill)  # type: ignore[arg-type]
+    return warp(array, matrix, array.shape[:2], interpolation, fill)
 
 
 def inverse_perspective(
@@ -403,7 +425,7 @@ def inverse_perspective(
 
 
 def warp(
-    array: np.ndarray, matrix: np.ndarray, size: tuple[int, int], interpolation: str, fill: Any
+    array: np.ndarray, matrix: np.ndarray, size: tuple[int, int], interpolation: str, fill: Fill
 ) -> np.ndarray:
     """The image whose pixel (x, y) is the old one's at `matrix @ (x, y, 1)`; pixel centres."""
     if interpolation not in ("nearest", "bilinear"):

@@ -8,19 +8,24 @@ from __future__ import annotations
 import numbers
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.api.types import TensorLike
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
+from bireme.vision.image import Like, Picture
 from bireme.vision.transforms import arrays
-from bireme.vision.transforms.arrays import as_image, pair
+from bireme.vision.transforms.arrays import Fill, as_image, pair
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
 
 __all__ = ["as_image", "is_pil", "pair"]
 
 
-def is_pil(img: Any) -> bool:
+def is_pil(img: object) -> bool:
     """Whether this is a PIL image; Pillow is not imported to find out."""
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(img, module.Image)
@@ -30,11 +35,11 @@ def is_pil(img: Any) -> bool:
 _is_pil_image = is_pil
 
 
-def _is_numpy_image(img: Any) -> bool:
+def _is_numpy_image(img: object) -> bool:
     return isinstance(img, np.ndarray) and img.ndim in (2, 3)
 
 
-def _is_tensor_image(img: Any) -> bool:
+def _is_tensor_image(img: object) -> bool:
     return isinstance(img, Tensor)
 
 
@@ -63,7 +68,7 @@ def size_of(img: Any) -> tuple[int, int]:
     return height, width
 
 
-def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
+def to_tensor(pic: np.ndarray | PilImage, data_format: str = "CHW") -> Tensor:
     """The image as a float32 tensor; uint8 images are scaled to 0..1."""
     if data_format not in ("CHW", "HWC"):
         raise InvalidArgument(
@@ -74,22 +79,22 @@ def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
     return _kind("to_tensor", pic).to_tensor(pic, data_format)
 
 
-def hflip(img: Any) -> Any:
+def hflip(img: Like) -> Like:
     """Left and right exchanged."""
     return _kind("hflip", img).hflip(img)
 
 
-def vflip(img: Any) -> Any:
+def vflip(img: Like) -> Like:
     """Top and bottom exchanged."""
     return _kind("vflip", img).vflip(img)
 
 
-def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
+def crop(img: Like, top: int, left: int, height: int, width: int) -> Like:
     """A piece of the image."""
     return _kind("crop", img).crop(img, top, left, height, width)
 
 
-def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
+def center_crop(img: Like, output_size: int | Sequence[int]) -> Like:
     """A piece from the middle."""
     kind = _kind("center_crop", img)
     (height, width), (have_height, have_width) = pair(output_size), size_of(img)
@@ -98,28 +103,34 @@ def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
 
 
 def pad(
-    img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
-) -> Any:
+    img: Like, padding: int | Sequence[int], fill: Fill = 0, padding_mode: str = "constant"
+) -> Like:
     """Borders of [all], [left/right, top/bottom] or [left, top, right, bottom] pixels."""
     return _kind("pad", img).pad(img, padding, fill, padding_mode)
 
 
-def resize(img: Any, size: int | Sequence[int], interpolation: str = "bilinear") -> Any:
+def resize(img: Like, size: int | Sequence[int], interpolation: str = "bilinear") -> Like:
     """Scale to (height, width), or the shorter side to `size`, keeping the proportions."""
     return _kind("resize", img).resize(img, size, interpolation)
 
 
-def normalize(img: Any, mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False) -> Any:
+def normalize(
+    img: Picture,
+    mean: float | Sequence[float],
+    std: float | Sequence[float],
+    data_format: str = "CHW",
+    to_rgb: bool = False,
+) -> Tensor | np.ndarray:
     """(img - mean) / std per channel; a Tensor stays a Tensor. `to_rgb` exchanges BGR first."""
     if data_format not in ("CHW", "HWC"):
         raise InvalidArgument(
             f"[normalize] data_format must be 'CHW' or 'HWC'. Received: {data_format!r}"
         )
-    kind = _kind("normalize", img) if isinstance(img, Tensor) else arrays
+    kind: Any = _kind("normalize", img) if isinstance(img, Tensor) else arrays
     return kind.normalize(img, mean, std, data_format, to_rgb)
 
 
-def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
+def to_grayscale(img: Like, num_output_channels: int = 1) -> Like:
     """Brightness as 1 or 3 equal channels."""
     if num_output_channels not in (1, 3):
         raise InvalidArgument(
@@ -128,22 +139,22 @@ def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
     return _kind("to_grayscale", img).to_grayscale(img, num_output_channels)
 
 
-def adjust_brightness(img: Any, brightness_factor: float) -> Any:
+def adjust_brightness(img: Like, brightness_factor: float) -> Like:
     """0 gives black, 1 the image itself, 2 twice the brightness."""
     return _kind("adjust_brightness", img).adjust_brightness(img, brightness_factor)
 
 
-def adjust_contrast(img: Any, contrast_factor: float) -> Any:
+def adjust_contrast(img: Like, contrast_factor: float) -> Like:
     """0 gives plain grey, 1 the image itself, 2 twice the contrast."""
     return _kind("adjust_contrast", img).adjust_contrast(img, contrast_factor)
 
 
-def adjust_saturation(img: Any, saturation_factor: float) -> Any:
+def adjust_saturation(img: Like, saturation_factor: float) -> Like:
     """0 gives grey, 1 the image itself, 2 twice the colour."""
     return _kind("adjust_saturation", img).adjust_saturation(img, saturation_factor)
 
 
-def adjust_hue(img: Any, hue_factor: float) -> Any:
+def adjust_hue(img: Like, hue_factor: float) -> Like:
     """Turn the colour circle by `hue_factor` of a whole turn, -0.5 to 0.5."""
     if not -0.5 <= hue_factor <= 0.5:
         raise InvalidArgument(
@@ -152,7 +163,7 @@ def adjust_hue(img: Any, hue_factor: float) -> Any:
     return _kind("adjust_hue", img).adjust_hue(img, hue_factor)
 
 
-def erase(img: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Any:
+def erase(img: Like, i: int, j: int, h: int, w: int, v: TensorLike, inplace: bool = False) -> Like:
     """Overwrite the piece at row `i`, column `j` of size `h` x `w` with `v`."""
     return _kind("erase", img).erase(img, i, j, h, w, v, inplace)
 
@@ -163,7 +174,7 @@ def rotate(
     interpolation: str = "nearest",
     expand: bool = False,
     center: Sequence[float] | None = None,
-    fill: Any = 0,
+    fill: Fill = 0,
 ) -> Any:
     """Turn counter-clockwise by `angle` degrees about `center` (x, y); `expand` keeps corners."""
     return _kind("rotate", img).rotate(img, angle, interpolation, expand, center, fill)
@@ -176,7 +187,7 @@ def affine(
     scale: float,
     shear: float | Sequence[float],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
     center: Sequence[float] | None = None,
 ) -> Any:
     """Turn clockwise by `angle` degrees, scale, shear by degrees and move by (x, y) pixels."""
@@ -193,7 +204,7 @@ def perspective(
     startpoints: Sequence[Sequence[float]],
     endpoints: Sequence[Sequence[float]],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
 ) -> Any:
     """The image bent so that four points [x, y] (the corners, say) go to four others."""
     kind = _kind("perspective", img)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
 from bireme.vision.image import pillow
 from bireme.vision.transforms import arrays
+from bireme.vision.transforms.arrays import Fill
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from PIL.Image import Image as PilImage
 
 
 def _module(name: str) -> Any:
@@ -29,7 +34,7 @@ def _method(interpolation: str) -> Any:
     return getattr(pillow().Resampling, methods[interpolation])
 
 
-def _fill(img: Any, fill: Any) -> Any:
+def _fill(img: PilImage, fill: Fill) -> float | tuple[float, ...]:
     """A colour that fits the image: one number fills every channel."""
     bands = len(img.getbands())
     if isinstance(fill, int | float):
@@ -37,7 +42,7 @@ def _fill(img: Any, fill: Any) -> Any:
     return tuple(fill)[:bands] if bands > 1 else fill[0]
 
 
-def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
+def to_tensor(pic: PilImage, data_format: str = "CHW") -> Tensor:
     """Pixels of 8 bits as float32 in 0..1, others as they are."""
     if pic.mode in ("I", "I;16"):
         array = np.asarray(pic, np.int32)
@@ -51,23 +56,24 @@ def to_tensor(pic: Any, data_format: str = "CHW") -> Tensor:
     return arrays.to_tensor(array, data_format)
 
 
-def resize(img: Any, size: int | Sequence[int], interpolation: str = "bilinear") -> Any:
+def resize(img: PilImage, size: int | Sequence[int], interpolation: str = "bilinear") -> PilImage:
     width, height = img.size
     if isinstance(size, numbers.Integral):
-        short = min(width, height)
-        if short == size:
+        short, wanted = min(width, height), int(size)
+        if short == wanted:
             return img
-        new = (int(size * width / short), int(size * height / short))
+        new = (int(wanted * width / short), int(wanted * height / short))
     else:
-        new = arrays.pair(size)[::-1]
+        new_height, new_width = arrays.pair(size)
+        new = (new_width, new_height)
     return img.resize(new, _method(interpolation))
 
 
 def pad(
-    img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
-) -> Any:
+    img: PilImage, padding: int | Sequence[int], fill: Fill = 0, padding_mode: str = "constant"
+) -> PilImage:
     if padding_mode == "constant":
-        border = padding if isinstance(padding, numbers.Integral) else tuple(padding)  # type: ignore
+        border = padding if isinstance(padding, numbers.Integral) else tuple(padding)  # pyright: ignore[reportArgumentType]
         return _module("ImageOps").expand(img, border=border, fill=_fill(img, fill))
     padded = pillow().fromarray(arrays.pad(np.asarray(img), padding, 0, padding_mode))
     if img.mode == "P":
@@ -75,31 +81,31 @@ def pad(
     return padded
 
 
-def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
+def crop(img: PilImage, top: int, left: int, height: int, width: int) -> PilImage:
     return img.crop((left, top, left + width, top + height))
 
 
-def hflip(img: Any) -> Any:
+def hflip(img: PilImage) -> PilImage:
     return img.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
 
 
-def vflip(img: Any) -> Any:
+def vflip(img: PilImage) -> PilImage:
     return img.transpose(pillow().Transpose.FLIP_TOP_BOTTOM)
 
 
-def adjust_brightness(img: Any, brightness_factor: float) -> Any:
+def adjust_brightness(img: PilImage, brightness_factor: float) -> PilImage:
     return _module("ImageEnhance").Brightness(img).enhance(brightness_factor)
 
 
-def adjust_contrast(img: Any, contrast_factor: float) -> Any:
+def adjust_contrast(img: PilImage, contrast_factor: float) -> PilImage:
     return _module("ImageEnhance").Contrast(img).enhance(contrast_factor)
 
 
-def adjust_saturation(img: Any, saturation_factor: float) -> Any:
+def adjust_saturation(img: PilImage, saturation_factor: float) -> PilImage:
     return _module("ImageEnhance").Color(img).enhance(saturation_factor)
 
 
-def adjust_hue(img: Any, hue_factor: float) -> Any:
+def adjust_hue(img: PilImage, hue_factor: float) -> PilImage:
     if img.mode in ("L", "1", "I", "F"):
         return img
     hue, *rest = img.convert("HSV").split()
@@ -109,56 +115,60 @@ def adjust_hue(img: Any, hue_factor: float) -> Any:
 
 
 def rotate(
-    img: Any,
+    img: PilImage,
     angle: float,
     interpolation: str = "nearest",
     expand: bool = False,
     center: Sequence[float] | None = None,
-    fill: Any = 0,
-) -> Any:
-    middle = None if center is None else tuple(center)
+    fill: Fill = 0,
+) -> PilImage:
+    middle: Any = None if center is None else tuple(center)
     colour = _fill(img, fill)
     return img.rotate(angle, _method(interpolation), expand, middle, fillcolor=colour)
 
 
-def _transformed(img: Any, kind: str, matrix: np.ndarray, interpolation: str, fill: Any) -> Any:
-    kind = getattr(pillow().Transform, kind)
+def _transformed(
+    img: PilImage, kind: str, matrix: np.ndarray, interpolation: str, fill: Fill
+) -> PilImage:
+    how: Any = getattr(pillow().Transform, kind)
     values = matrix.ravel()[:8] if matrix.shape[0] == 3 else matrix.ravel()
     method = _method(interpolation)
-    return img.transform(img.size, kind, tuple(values), method, fillcolor=_fill(img, fill))
+    return img.transform(img.size, how, tuple(values), method, fillcolor=_fill(img, fill))
 
 
 def affine(
-    img: Any,
+    img: PilImage,
     angle: float,
     translate: Sequence[float],
     scale: float,
     shear: float | Sequence[float],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
     center: Sequence[float] | None = None,
-) -> Any:
+) -> PilImage:
     middle = (img.size[0] * 0.5, img.size[1] * 0.5) if center is None else center
     matrix = arrays.inverse_affine(angle, translate, scale, shear, middle)
     return _transformed(img, "AFFINE", matrix, interpolation, fill)
 
 
 def perspective(
-    img: Any,
+    img: PilImage,
     startpoints: Sequence[Sequence[float]],
     endpoints: Sequence[Sequence[float]],
     interpolation: str = "nearest",
-    fill: Any = 0,
-) -> Any:
+    fill: Fill = 0,
+) -> PilImage:
     matrix = arrays.inverse_perspective(startpoints, endpoints)
     return _transformed(img, "PERSPECTIVE", matrix, interpolation, fill)
 
 
-def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
+def to_grayscale(img: PilImage, num_output_channels: int = 1) -> PilImage:
     gray = img.convert("L")
     return gray if num_output_channels == 1 else pillow().merge("RGB", (gray, gray, gray))
 
 
-def erase(img: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Any:
+def erase(
+    img: PilImage, i: int, j: int, h: int, w: int, v: npt.ArrayLike, inplace: bool = False
+) -> PilImage:
     """A new image; PIL images are never changed in place, as in Paddle."""
     return pillow().fromarray(arrays.erase(np.asarray(img), i, j, h, w, v))

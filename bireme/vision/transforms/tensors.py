@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 import bireme
+from bireme.api.types import TensorLike
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.vision.transforms import arrays
+from bireme.vision.transforms.arrays import Fill
 
 _GRAY = np.array([0.2989, 0.5870, 0.1140], "float32")
 
@@ -47,7 +48,7 @@ def crop(img: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
 
 
 def pad(
-    img: Tensor, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant"
+    img: Tensor, padding: int | Sequence[int], fill: float = 0, padding_mode: str = "constant"
 ) -> Tensor:
     _check("pad", img)
     modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
@@ -79,7 +80,11 @@ def resize(img: Tensor, size: int | Sequence[int], interpolation: str = "bilinea
 
 
 def normalize(
-    img: Tensor, mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False
+    img: Tensor,
+    mean: float | Sequence[float],
+    std: float | Sequence[float],
+    data_format: str = "CHW",
+    to_rgb: bool = False,
 ) -> Tensor:
     shape = [-1, 1, 1] if data_format == "CHW" else [-1]
     if to_rgb:
@@ -155,14 +160,16 @@ def adjust_hue(img: Tensor, hue_factor: float) -> Tensor:
     return out if img.dtype.is_floating else (out * 255.0).astype(img.dtype)
 
 
-def erase(img: Tensor, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Tensor:
+def erase(
+    img: Tensor, i: int, j: int, h: int, w: int, v: TensorLike, inplace: bool = False
+) -> Tensor:
     out = img if inplace else img.clone()
     out[..., i : i + h, j : j + w] = v
     return out
 
 
 def _sampled(
-    img: Tensor, matrix: np.ndarray, size: tuple[int, int], interpolation: str, fill: Any
+    img: Tensor, matrix: np.ndarray, size: tuple[int, int], interpolation: str, fill: Fill
 ) -> Tensor:
     """The image whose pixel (x, y) is the old one's at `matrix @ (x, y, 1)`; pixel centres."""
     batch, single = _batched(img)
@@ -198,7 +205,7 @@ def rotate(
     interpolation: str = "nearest",
     expand: bool = False,
     center: Sequence[float] | None = None,
-    fill: Any = 0,
+    fill: Fill = 0,
 ) -> Tensor:
     _check("rotate", img)
     height, width = img.shape[-2:]
@@ -213,7 +220,7 @@ def affine(
     scale: float,
     shear: float | Sequence[float],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
     center: Sequence[float] | None = None,
 ) -> Tensor:
     _check("affine", img)
@@ -228,7 +235,7 @@ def perspective(
     startpoints: Sequence[Sequence[float]],
     endpoints: Sequence[Sequence[float]],
     interpolation: str = "nearest",
-    fill: Any = 0,
+    fill: Fill = 0,
 ) -> Tensor:
     _check("perspective", img)
     matrix = arrays.inverse_perspective(startpoints, endpoints)

@@ -6,7 +6,7 @@ import math
 import numbers
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.ops.manipulation import transpose
 from bireme.vision.transforms import functional as F
+from bireme.vision.transforms.arrays import Fill
 
 Range = float | Sequence[float]
 
@@ -130,7 +131,7 @@ class RandomCrop(BaseTransform):
         size: int | Sequence[int],
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: Any = 0,
+        fill: Fill = 0,
         padding_mode: str = "constant",
         keys: Sequence[str] | None = None,
     ):
@@ -259,8 +260,8 @@ class Normalize(BaseTransform):
         keys: Sequence[str] | None = None,
     ):
         super().__init__(keys)
-        self.mean = [mean] * 3 if isinstance(mean, numbers.Real) else mean
-        self.std = [std] * 3 if isinstance(std, numbers.Real) else std
+        self.mean: Any = [mean] * 3 if isinstance(mean, numbers.Real) else mean
+        self.std: Any = [std] * 3 if isinstance(std, numbers.Real) else std
         self.data_format = data_format
         self.to_rgb = to_rgb
 
@@ -274,7 +275,7 @@ class Pad(BaseTransform):
     def __init__(
         self,
         padding: int | Sequence[int],
-        fill: Any = 0,
+        fill: Fill = 0,
         padding_mode: str = "constant",
         keys: Sequence[str] | None = None,
     ):
@@ -313,7 +314,7 @@ class _Adjust(BaseTransform):
             low = max(low, 0.0) if self.centre else low
             valid = 0 <= spread <= self.most
         else:
-            low, high = value  # type: ignore[misc]
+            low, high = value  # pyright: ignore[reportGeneralTypeIssues]
             valid = low <= high and self.centre - self.most <= low and high <= self.most
         if not valid:
             raise InvalidArgument(f"[{type(self).__name__}] bad range. Received: {value!r}")
@@ -395,7 +396,7 @@ class RandomErasing(BaseTransform):
         prob: float = 0.5,
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
-        value: Any = 0,
+        value: Literal["random"] | Fill = 0,
         inplace: bool = False,
         keys: Sequence[str] | None = None,
     ):
@@ -445,7 +446,7 @@ class RandomRotation(BaseTransform):
         interpolation: str = "nearest",
         expand: bool = False,
         center: Sequence[float] | None = None,
-        fill: Any = 0,
+        fill: Fill = 0,
         keys: Sequence[str] | None = None,
     ):
         super().__init__(keys)
@@ -472,7 +473,7 @@ class RandomAffine(BaseTransform):
         scale: Sequence[float] | None = None,
         shear: Range | None = None,
         interpolation: str = "nearest",
-        fill: Any = 0,
+        fill: Fill = 0,
         center: Sequence[float] | None = None,
         keys: Sequence[str] | None = None,
     ):
@@ -521,7 +522,7 @@ class RandomPerspective(BaseTransform):
         prob: float = 0.5,
         distortion_scale: float = 0.5,
         interpolation: str = "nearest",
-        fill: Any = 0,
+        fill: Fill = 0,
         keys: Sequence[str] | None = None,
     ):
         super().__init__(keys)
@@ -570,7 +571,7 @@ def _degrees(owner: str, value: Range) -> tuple[float, ...]:
                 f"[{owner}] a single angle must not be negative. Received: {value}"
             )
         return -float(value), float(value)
-    found = tuple(float(v) for v in value)  # type: ignore[union-attr]
+    found = tuple(float(v) for v in value)  # pyright: ignore[reportGeneralTypeIssues]
     if len(found) not in (2, 4):
         raise InvalidArgument(f"[{owner}] give one angle or a range. Received: {value!r}")
     return found

@@ -74,7 +74,7 @@ def test_a_tensor() -> None:
     [
         (b"", "needs 4 bytes more"),
         (tensor_bytes([2, 3], 5, b"\0" * 23), "needs 24 bytes more, and 23 are left"),
-        (tensor_bytes([1 << 40, 1 << 40], 5, b""), "needs [0-9]+ bytes more"),
+        (tensor_bytes([1 << 40, 1 << 40], 5, b""), "1099511627776"),
         (tensor_bytes([-1], 5, b""), r"shape \[-1\]"),
         (tensor_bytes([2], 99, b""), "type 99"),
         (tensor_bytes([2], 5, b"\0" * 8, version=7), "tensor version 7.*newer Paddle"),

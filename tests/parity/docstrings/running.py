@@ -184,11 +184,6 @@ def _without_history(x: Any) -> Any:
 
 def main(which: str, seed: str, jobs: str, results: str) -> None:
     paddle = framework(which)
-    if which == "bireme":
-        from bireme.core import config
-
-        # Nothing was computed by XLA yet, so that a fork may start it.
-        os.register_at_fork(after_in_child=lambda: setattr(config, "forked", False))
     with open(jobs, "rb") as f:
         sources: list[str] = pickle.load(f)
     with open(results, "wb") as out:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,18 +13,21 @@ from bireme.convert.onnx.imports.shapes import cut, shape_of, sizes
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
+
 
 @onnx_op("SequenceEmpty", host=True)
-def sequence_empty(n: Any) -> list[Any]:
+def sequence_empty(n: NodeView) -> list[Any]:
     return []
 
 
 @onnx_op("SequenceConstruct", host=True)
-def sequence_construct(n: Any, *items: Any) -> list[Any]:
+def sequence_construct(n: NodeView, *items: Any) -> list[Any]:
     return list(items)
 
 
-def _place(n: Any, items: list[Any], at: Any, extra: int = 0) -> int:
+def _place(n: NodeView, items: list[Any], at: Any, extra: int = 0) -> int:
     place = int(np.ravel(n.known(at))[0])
     place += len(items) if place < 0 else 0
     if not 0 <= place < len(items) + extra:
@@ -33,24 +36,26 @@ def _place(n: Any, items: list[Any], at: Any, extra: int = 0) -> int:
 
 
 @onnx_op("SequenceAt", host=True)
-def sequence_at(n: Any, items: list[Any], at: Any) -> Any:
+def sequence_at(n: NodeView, items: list[Any], at: Value) -> Values:
     return items[_place(n, items, at)]
 
 
 @onnx_op("SequenceInsert", host=True)
-def sequence_insert(n: Any, items: list[Any], item: Any, at: Any = None) -> list[Any]:
+def sequence_insert(
+    n: NodeView, items: list[Any], item: object, at: Value | None = None
+) -> list[Any]:
     place = len(items) if at is None else _place(n, items, at, 1)
     return [*items[:place], item, *items[place:]]
 
 
 @onnx_op("SequenceErase", host=True)
-def sequence_erase(n: Any, items: list[Any], at: Any = None) -> list[Any]:
+def sequence_erase(n: NodeView, items: list[Any], at: Value | None = None) -> list[Any]:
     place = len(items) - 1 if at is None else _place(n, items, at)
     return [*items[:place], *items[place + 1 :]]
 
 
 @onnx_op("SequenceLength", host=True)
-def sequence_length(n: Any, items: list[Any]) -> np.ndarray:
+def sequence_length(n: NodeView, items: list[Any]) -> np.ndarray:
     return np.asarray(len(items), np.int64)
 
 
@@ -61,14 +66,14 @@ def _tensors(items: list[Any]) -> list[Tensor]:
 
 
 @onnx_op("ConcatFromSequence", host=True)
-def concat_from_sequence(n: Any, items: list[Any]) -> Tensor:
+def concat_from_sequence(n: NodeView, items: list[Any]) -> Tensor:
     if n.attr("new_axis", 0):
         return paddle.stack(_tensors(items), n.attr("axis"))
     return paddle.concat(_tensors(items), n.attr("axis"))
 
 
 @onnx_op("SplitToSequence", host=True)
-def split_to_sequence(n: Any, x: Any, split: Any = None) -> list[Any]:
+def split_to_sequence(n: NodeView, x: Value, split: Value | None = None) -> list[Any]:
     (x,) = _tensors([x])
     axis = n.attr("axis", 0) % x.ndim
     size = shape_of(x)[axis]
@@ -91,7 +96,7 @@ def split_to_sequence(n: Any, x: Any, split: Any = None) -> list[Any]:
 
 
 @onnx_op("SequenceMap", host=True)
-def sequence_map(n: Any, items: list[Any], *others: Any) -> Any:
+def sequence_map(n: NodeView, items: list[Any], *others: Any) -> Values:
     body = n.attr("body")
     rows = [
         run_body(n, body, [item, *[o[i] if isinstance(o, list) else o for o in others]])
@@ -101,17 +106,17 @@ def sequence_map(n: Any, items: list[Any], *others: Any) -> Any:
 
 
 @onnx_op("Optional", host=True)
-def optional(n: Any, x: Any = None) -> Any:
+def optional(n: NodeView, x: Value | None = None) -> Values:
     return x
 
 
 @onnx_op("OptionalHasElement", host=True)
-def optional_has_element(n: Any, x: Any = None) -> np.ndarray:
+def optional_has_element(n: NodeView, x: Value | None = None) -> np.ndarray:
     return np.asarray(x is not None)
 
 
 @onnx_op("OptionalGetElement", host=True)
-def optional_get_element(n: Any, x: Any) -> Any:
+def optional_get_element(n: NodeView, x: Value) -> Values:
     if x is None:
         raise OnnxError("the optional value is empty")
     return x

@@ -6,7 +6,7 @@ Those that only a run can tell become graph ops while a graph is captured.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,13 @@ from bireme.ops.control_loops import while_loop
 from bireme.ops.control_record import branch, is_symbolic
 from bireme.ops.indexing import _gather
 
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
-def run_body(n: Any, graph: Any, given: list[Any]) -> list[Any]:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
+
+
+def run_body(n: NodeView, graph: GraphProto, given: list[Any]) -> list[Any]:
     """The results of an inner graph."""
     names = [i.name for i in graph.input]
     if len(given) > len(names):
@@ -30,7 +35,7 @@ def run_body(n: Any, graph: Any, given: list[Any]) -> list[Any]:
 
 
 @onnx_op("If", host=True)
-def if_(n: Any, condition: Any) -> Any:
+def if_(n: NodeView, condition: Any) -> Values:
     if is_symbolic(condition):
         made = branch(
             condition,
@@ -48,7 +53,7 @@ def _tensors(values: list[Any]) -> list[Tensor]:
     return [to_value(v) for v in values]
 
 
-def _graph_loop(n: Any, most: Any, condition: Any, carried: list[Any]) -> Any:
+def _graph_loop(n: NodeView, most: Any, condition: Any, carried: list[Any]) -> Any:
     """A loop whose end only a run can tell, as one op; what it carries keeps its type."""
     body = n.attr("body")
     if len(body.output) - 1 > len(carried):
@@ -77,7 +82,9 @@ def _stacked(items: list[Any]) -> Any:
 
 
 @onnx_op("Loop", host=True)
-def loop(n: Any, most: Any = None, condition: Any = None, *carried: Any) -> Any:
+def loop(
+    n: NodeView, most: Value | None = None, condition: Value | None = None, *carried: Any
+) -> Values:
     if is_symbolic(most) or is_symbolic(condition):
         return _graph_loop(n, most, condition, list(carried))
     body = n.attr("body")
@@ -118,7 +125,7 @@ def _empty(info: Any) -> np.ndarray:
 
 
 @onnx_op("Scan", host=True)
-def scan(n: Any, *inputs: Any) -> Any:
+def scan(n: NodeView, *inputs: Any) -> Values:
     from bireme.convert.onnx.interpreter import to_value
 
     body, count = n.attr("body"), n.attr("num_scan_inputs")
@@ -147,7 +154,7 @@ def scan(n: Any, *inputs: Any) -> Any:
     return (*state, *made)
 
 
-def _scan_8(n: Any, lengths: Any, *inputs: Any) -> Any:
+def _scan_8(n: NodeView, lengths: Any, *inputs: Any) -> Any:
     """The first form of Scan: a batch of sequences, one after the other."""
     from bireme.convert.onnx.interpreter import to_value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.convert.onnx.reader import OnnxError
 from bireme.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value
 
 
 def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
@@ -30,7 +33,12 @@ def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 @onnx_op("NonMaxSuppression", host=True)
 def non_max_suppression(
-    n: Any, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None
+    n: NodeView,
+    boxes: Value,
+    scores: Value,
+    most: Value | None = None,
+    overlap: Value | None = None,
+    least: Value | None = None,
 ) -> np.ndarray:
     boxes, scores = n.known(boxes).astype(np.float64), n.known(scores)
     limit = 0 if most is None else int(np.ravel(n.known(most))[0])
@@ -54,7 +62,7 @@ def non_max_suppression(
 
 
 @onnx_op("MaxRoiPool")
-def max_roi_pool(n: Any, x: Tensor, rois: Tensor) -> Tensor:
+def max_roi_pool(n: NodeView, x: Tensor, rois: Tensor) -> Tensor:
     height, width = n.attr("pooled_shape")
     scale = n.attr("spatial_scale", 1.0)
     space = shape_of(x)[2:]
@@ -65,13 +73,15 @@ def max_roi_pool(n: Any, x: Tensor, rois: Tensor) -> Tensor:
         spans = []
         for start, end, count, size in ((y1, y2, height, space[0]), (x1, x2, width, space[1])):
             step = max(end - start + 1, 1) / count
-            spans.append([
-                (
-                    min(max(int(np.floor(i * step)) + start, 0), size),
-                    min(max(int(np.ceil((i + 1) * step)) + start, 0), size),
-                )
-                for i in range(count)
-            ])  # fmt: skip
+            spans.append(
+                [
+                    (
+                        min(max(int(np.floor(i * step)) + start, 0), size),
+                        min(max(int(np.ceil((i + 1) * step)) + start, 0), size),
+                    )
+                    for i in range(count)
+                ]
+            )
         image = x[owner]
         rows = []
         for top, bottom in spans[0]:
@@ -92,7 +102,7 @@ _MODES = {
 
 
 @onnx_op("TreeEnsemble", host=True, domain="ai.onnx.ml")
-def tree_ensemble(n: Any, x: Any) -> np.ndarray:
+def tree_ensemble(n: NodeView, x: Value) -> np.ndarray:
     x = n.known(x)
     splits, modes = n.attr("nodes_splits"), n.attr("nodes_modes")
     features = n.attr("nodes_featureids")
@@ -128,7 +138,7 @@ def tree_ensemble(n: Any, x: Any) -> np.ndarray:
     return out
 
 
-def _member_sets(n: Any) -> dict[int, set[float]]:
+def _member_sets(n: NodeView) -> dict[int, set[float]]:
     """For nodes that test for membership: their sets, which lie one after the other."""
     values = n.attr("membership_values")
     made: dict[int, set[float]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.ops.math import _divide_trunc
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
 
-def dtype_of(x: Any) -> Any:
+
+def dtype_of(x: Value) -> np.dtype:
     """The NumPy dtype of a tensor or known value."""
     return np.dtype(x._value.aval.dtype.numpy) if isinstance(x, Tensor) else x.dtype
 
 
-def is_integer(x: Any) -> bool:
+def is_integer(x: Value) -> bool:
     return dtype_of(x).kind in "iu"
 
 
@@ -29,7 +32,7 @@ def like(x: Tensor, reference: Tensor) -> Tensor:
     return x if x.dtype == reference.dtype else x.astype(reference.dtype)
 
 
-def number(value: Any, x: Tensor) -> Tensor:
+def number(value: float | np.ndarray, x: Tensor) -> Tensor:
     """A number as a tensor of x's dtype."""
     return paddle.to_tensor(np.asarray(value, dtype_of(x)))
 
@@ -59,7 +62,7 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda n, *xs: function(*xs)
 
 
-def aligned(n: Any, x: Tensor, y: Tensor) -> Tensor:
+def aligned(n: NodeView, x: Tensor, y: Tensor) -> Tensor:
     """Before opset 7 the attribute `axis` says where y's dimensions lie in x."""
     axis = n.attr("axis")
     if n.opset >= 7 or axis is None or not n.attr("broadcast", 0):
@@ -78,18 +81,18 @@ for _name, _function in _BINARY.items():
 
 
 @onnx_op("Identity", host=True)
-def identity(n: Any, x: Any) -> Any:
+def identity(n: NodeView, x: Value) -> Values:
     return x
 
 
 @onnx_op("Div")
-def div(n: Any, x: Tensor, y: Tensor) -> Tensor:
+def div(n: NodeView, x: Tensor, y: Tensor) -> Tensor:
     y = aligned(n, x, y)
     return _divide_trunc(x, y) if is_integer(x) else paddle.divide(x, y)
 
 
 @onnx_op("Pow")
-def power(n: Any, x: Tensor, y: Tensor) -> Tensor:
+def power(n: NodeView, x: Tensor, y: Tensor) -> Tensor:
     if dtype_of(x).kind in "iu" and dtype_of(y).kind == "f":
         return paddle.pow(x.astype("float64"), y.astype("float64")).astype(x.dtype)
     y = aligned(n, x, y)
@@ -97,7 +100,7 @@ def power(n: Any, x: Tensor, y: Tensor) -> Tensor:
 
 
 @onnx_op("Mod")
-def mod(n: Any, x: Tensor, y: Tensor) -> Tensor:
+def mod(n: NodeView, x: Tensor, y: Tensor) -> Tensor:
     if not n.attr("fmod", 0):
         return paddle.remainder(x, y)
     # The sign of the dividend, as in C.
@@ -106,7 +109,7 @@ def mod(n: Any, x: Tensor, y: Tensor) -> Tensor:
 
 
 @onnx_op("BitShift")
-def bit_shift(n: Any, x: Tensor, y: Tensor) -> Tensor:
+def bit_shift(n: NodeView, x: Tensor, y: Tensor) -> Tensor:
     shift = (
         paddle.bitwise_left_shift if n.attr("direction") == "LEFT" else paddle.bitwise_right_shift
     )
@@ -114,7 +117,7 @@ def bit_shift(n: Any, x: Tensor, y: Tensor) -> Tensor:
 
 
 @onnx_op("IsInf")
-def isinf(n: Any, x: Tensor) -> Tensor:
+def isinf(n: NodeView, x: Tensor) -> Tensor:
     up, down = n.attr("detect_positive", 1), n.attr("detect_negative", 1)
     if up and down:
         return paddle.isinf(x)
@@ -133,12 +136,12 @@ onnx_op("Sum")(_folded(paddle.add))
 
 
 @onnx_op("Mean")
-def mean(n: Any, *xs: Tensor) -> Tensor:
+def mean(n: NodeView, *xs: Tensor) -> Tensor:
     return functools.reduce(paddle.add, xs) / len(xs)
 
 
 @onnx_op("Clip")
-def clip(n: Any, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+def clip(n: NodeView, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
     if n.opset < 11:
         low = number(n.attr("min"), x) if n.attr("min") is not None else None
         high = number(n.attr("max"), x) if n.attr("max") is not None else None
@@ -148,11 +151,11 @@ def clip(n: Any, x: Tensor, low: Tensor | None = None, high: Tensor | None = Non
 
 
 @onnx_op("Where")
-def where(n: Any, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def where(n: NodeView, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return paddle.where(condition, x, y)
 
 
-def cast_to(x: Any, dtype: Any, saturate: bool = True) -> Any:
+def cast_to(x: Value, dtype: np.dtype, saturate: bool = True) -> Value:
     """A cast; known values may hold types that tensors cannot."""
     from bireme.convert.onnx.imports.known import cast_known, has_tensors
 
@@ -162,15 +165,15 @@ def cast_to(x: Any, dtype: Any, saturate: bool = True) -> Any:
 
 
 @onnx_op("Cast", host=True)
-def cast(n: Any, x: Any) -> Any:
+def cast(n: NodeView, x: Value) -> Values:
     return cast_to(x, n.dtype("to"), bool(n.attr("saturate", 1)))
 
 
 @onnx_op("CastLike", host=True)
-def cast_like(n: Any, x: Any, target: Any) -> Any:
+def cast_like(n: NodeView, x: Value, target: Value) -> Values:
     return cast_to(x, dtype_of(target), bool(n.attr("saturate", 1)))
 
 
 @onnx_op("BitCast", host=True)
-def bit_cast(n: Any, x: Any) -> Any:
+def bit_cast(n: NodeView, x: Value) -> Values:
     return n.known(x).view(n.dtype("to"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,14 +21,17 @@ from bireme.convert.onnx.imports.shapes import (
     split_sizes,
     target_shape,
 )
-from bireme.convert.onnx.reader import check_size
+from bireme.convert.onnx.reader import check_known, check_size
 from bireme.convert.onnx.writer import onnx_package
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
+
 
 @functools.cache
-def has_tensors(dtype: Any) -> bool:
+def has_tensors(dtype: np.dtype) -> bool:
     """Whether there are tensors of this NumPy dtype."""
     if np.dtype(dtype).kind in "OUST":
         return False
@@ -50,7 +53,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def cast_known(x: np.ndarray, dtype: Any, saturate: bool = True) -> np.ndarray:
+def cast_known(x: np.ndarray, dtype: np.dtype, saturate: bool = True) -> np.ndarray:
     """A cast between any two of ONNX's types."""
     dtype = np.dtype(dtype)
     if is_symbolic(x):
@@ -73,7 +76,7 @@ def cast_known(x: np.ndarray, dtype: Any, saturate: bool = True) -> np.ndarray:
         return x.astype(dtype)
 
 
-def is_symbolic(x: Any) -> bool:
+def is_symbolic(x: Value) -> bool:
     """Whether a known value holds sizes that are open."""
     return x.dtype == object and any(not isinstance(i, str) for i in x.ravel().tolist())
 
@@ -93,7 +96,7 @@ def _trunc_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (exact * np.sign(x) * np.sign(y)).astype(x.dtype)
 
 
-def _mod(n: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _mod(n: NodeView, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.fmod(x, y) if n.attr("fmod", 0) else np.mod(x, y)
 
 
@@ -107,12 +110,13 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    def fold(n: Any, *xs: Any) -> Any:
+    def fold(n: NodeView, *xs: Any) -> Any:
         _bounded(*xs)
         if n.opset < 7:
             raise _not_foldable()
         if any(x.dtype.kind == "f" and x.dtype.itemsize < 4 for x in xs):
             raise _not_foldable()
+        _bounded_together(*xs)
         with np.errstate(all="ignore"):
             made = np.asarray(function(*xs))
         return made.astype(bool) if function in _TESTS and made.dtype == object else made
@@ -129,6 +133,12 @@ def _bounded(*xs: np.ndarray) -> None:
         raise _not_foldable()
 
 
+def _bounded_together(*xs: np.ndarray) -> None:
+    """Small arrays may make a large one: a column and a row."""
+    if math.prod(np.broadcast_shapes(*[x.shape for x in xs])) > 1 << 16:
+        raise _not_foldable()
+
+
 for _name, _function in _NUMPY.items():
     folds(_name)(_checked(_function))
 folds("Max")(_checked(lambda *xs: functools.reduce(np.maximum, xs)))
@@ -136,14 +146,14 @@ folds("Min")(_checked(lambda *xs: functools.reduce(np.minimum, xs)))
 
 
 @folds("Mod")
-def mod(n: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def mod(n: NodeView, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind not in "iuO":
         raise _not_foldable()
     return _mod(n, x, y)
 
 
 @folds("Reshape")
-def reshape(n: Any, x: np.ndarray, shape: Any = None) -> np.ndarray:
+def reshape(n: NodeView, x: np.ndarray, shape: Value | None = None) -> np.ndarray:
     shape = n.attr("shape") if shape is None else shape
     wanted = target_shape(n, x.shape, shape)
     if any(type(d) is not int for d in wanted):
@@ -152,29 +162,34 @@ def reshape(n: Any, x: np.ndarray, shape: Any = None) -> np.ndarray:
 
 
 @folds("Transpose")
-def transpose(n: Any, x: np.ndarray) -> np.ndarray:
+def transpose(n: NodeView, x: np.ndarray) -> np.ndarray:
     return x.transpose(n.attr("perm"))
 
 
 @folds("Squeeze")
-def squeeze(n: Any, x: np.ndarray, axes: Any = None) -> np.ndarray:
-    axes = n.attr("axes") if axes is None else sizes(axes)
-    return x.squeeze() if axes is None else x.squeeze(tuple(axes))
+def squeeze(n: NodeView, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
+    chosen = n.attr("axes") if axes is None else sizes(axes)
+    return x.squeeze() if chosen is None else x.squeeze(tuple(chosen))
 
 
 @folds("Unsqueeze")
-def unsqueeze(n: Any, x: np.ndarray, axes: Any = None) -> np.ndarray:
+def unsqueeze(n: NodeView, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     return np.expand_dims(x, tuple(n.attr("axes") if axes is None else sizes(axes)))
 
 
 @folds("Concat")
-def concat(n: Any, *xs: np.ndarray) -> np.ndarray:
+def concat(n: NodeView, *xs: np.ndarray) -> np.ndarray:
     return np.concatenate(xs, n.attr("axis"))
 
 
 @folds("Slice")
 def slice_(
-    n: Any, x: np.ndarray, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None
+    n: NodeView,
+    x: np.ndarray,
+    starts: Value | None = None,
+    ends: Value | None = None,
+    axes: Value | None = None,
+    steps: Value | None = None,
 ) -> np.ndarray:
     where: list[slice] = [slice(None)] * x.ndim
     for axis, start, end, step in slice_plan(n, x.ndim, starts, ends, axes, steps):
@@ -186,14 +201,16 @@ def slice_(
 
 
 @folds("Gather")
-def gather(n: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+def gather(n: NodeView, x: np.ndarray, index: np.ndarray) -> np.ndarray:
     if index.dtype == object:
         raise _not_foldable()
-    return np.asarray(np.take(x, index, n.attr("axis", 0)))
+    axis = n.attr("axis", 0)
+    check_known([*index.shape, *x.shape[:axis], *x.shape[axis:][1:]], x.dtype.itemsize)
+    return np.asarray(np.take(x, index, axis))
 
 
 @folds("GatherElements")
-def gather_elements(n: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+def gather_elements(n: NodeView, x: np.ndarray, index: np.ndarray) -> np.ndarray:
     _bounded(x, index)
     if x.shape != index.shape:
         raise _not_foldable()
@@ -201,30 +218,30 @@ def gather_elements(n: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 @folds("Split")
-def split(n: Any, x: np.ndarray, parts: Any = None) -> Any:
+def split(n: NodeView, x: np.ndarray, parts: Value | None = None) -> Values:
     axis = n.attr("axis", 0)
     lengths = split_sizes(n, x.shape[axis], parts, axis)
     return tuple(np.split(x, np.cumsum(lengths)[:-1].astype(int), axis))
 
 
 @folds("Expand")
-def expand(n: Any, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+def expand(n: NodeView, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     wanted = broadcast_target(x.shape, shape)
-    check_size(wanted, "the result")
+    check_size(wanted, x.dtype.itemsize, "the result")
     if any(type(d) is not int for d in wanted) or math.prod(wanted) > 1 << 16:
         raise _not_foldable()
     return np.broadcast_to(x, wanted).copy()
 
 
 @folds("Tile")
-def tile(n: Any, x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+def tile(n: NodeView, x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
     if repeats.dtype == object or x.size * math.prod(repeats.tolist()) > 1 << 16:
         raise _not_foldable()
     return np.tile(x, repeats)
 
 
 @folds("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")
-def reduce(n: Any, x: np.ndarray, axes: Any = None) -> np.ndarray:
+def reduce(n: NodeView, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     from bireme.convert.onnx.imports.reductions import reduced_axes
 
     _bounded(x)
@@ -234,14 +251,17 @@ def reduce(n: Any, x: np.ndarray, axes: Any = None) -> np.ndarray:
     if over is None:
         return x
     function: Any = {
-        "ReduceSum": np.sum, "ReduceProd": np.prod, "ReduceMax": np.max, "ReduceMin": np.min,
-    }[n.kind]  # fmt: skip
+        "ReduceSum": np.sum,
+        "ReduceProd": np.prod,
+        "ReduceMax": np.max,
+        "ReduceMin": np.min,
+    }[n.kind]
     made = np.asarray(function(x, axis=tuple(over), keepdims=bool(n.attr("keepdims", 1))))
     return made if x.dtype == object else made.astype(x.dtype)
 
 
 @folds("ScatterND")
-def scatter_nd(n: Any, x: np.ndarray, index: np.ndarray, updates: np.ndarray) -> np.ndarray:
+def scatter_nd(n: NodeView, x: np.ndarray, index: np.ndarray, updates: np.ndarray) -> np.ndarray:
     _bounded(x)
     if n.attr("reduction", "none") != "none" or index.dtype == object:
         raise _not_foldable()
@@ -251,7 +271,7 @@ def scatter_nd(n: Any, x: np.ndarray, index: np.ndarray, updates: np.ndarray) ->
 
 
 @folds("CumSum")
-def cumsum(n: Any, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
+def cumsum(n: NodeView, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     _bounded(x)
     if n.attr("exclusive", 0) or n.attr("reverse", 0) or x.dtype.kind not in "iO":
         raise _not_foldable()

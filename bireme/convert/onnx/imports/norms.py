@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
@@ -11,13 +11,18 @@ from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.core.tensor import Tensor
 from bireme.ops.padding import _pad_constant
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Values
+
 
 def _per_channel(v: Tensor, rank: int) -> Tensor:
     return v.reshape([1, -1, *[1] * (rank - 2)]) if rank > 1 else v
 
 
 @onnx_op("BatchNormalization")
-def batch_norm(n: Any, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Any:
+def batch_norm(
+    n: NodeView, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+) -> Values:
     epsilon = n.attr("epsilon", 1e-5)
     running = (mean, var)
     if n.attr("training_mode", 0):
@@ -45,13 +50,13 @@ def _centred(x: Tensor, axes: list[int], epsilon: float) -> tuple[Tensor, Tensor
 
 
 @onnx_op("InstanceNormalization")
-def instance_norm(n: Any, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+def instance_norm(n: NodeView, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     made, _, _ = _centred(x, list(range(2, x.ndim)), n.attr("epsilon", 1e-5))
     return like(made, x) * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim)
 
 
 @onnx_op("LayerNormalization")
-def layer_norm(n: Any, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Any:
+def layer_norm(n: NodeView, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Values:
     first = n.attr("axis", -1) % x.ndim
     made, mean, inverse = _centred(x, list(range(first, x.ndim)), n.attr("epsilon", 1e-5))
     out = like(made, x) * scale
@@ -59,7 +64,7 @@ def layer_norm(n: Any, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> 
 
 
 @onnx_op("RMSNormalization")
-def rms_norm(n: Any, x: Tensor, scale: Tensor) -> Tensor:
+def rms_norm(n: NodeView, x: Tensor, scale: Tensor) -> Tensor:
     axes = list(range(n.attr("axis", -1) % x.ndim, x.ndim))
     wide = x.astype("float32") if dtype_of(x).itemsize < 4 else x
     power = (wide * wide).mean(axes, keepdim=True) + number(n.attr("epsilon", 1e-5), wide)
@@ -67,7 +72,7 @@ def rms_norm(n: Any, x: Tensor, scale: Tensor) -> Tensor:
 
 
 @onnx_op("GroupNormalization")
-def group_norm(n: Any, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+def group_norm(n: NodeView, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     groups, shape = n.attr("num_groups"), list(shape_of(x))
     parts = x.reshape([shape[0], groups, -1])
     made, _, _ = _centred(parts, [2], n.attr("epsilon", 1e-5))
@@ -79,7 +84,7 @@ def group_norm(n: Any, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 
 
 @onnx_op("LRN")
-def lrn(n: Any, x: Tensor) -> Tensor:
+def lrn(n: NodeView, x: Tensor) -> Tensor:
     size = n.attr("size")
     alpha, beta, bias = n.attr("alpha", 1e-4), n.attr("beta", 0.75), n.attr("bias", 1.0)
     before, channels = (size - 1) // 2, shape_of(x)[1]
@@ -93,7 +98,7 @@ def lrn(n: Any, x: Tensor) -> Tensor:
 
 
 @onnx_op("LpNormalization")
-def lp_norm(n: Any, x: Tensor) -> Tensor:
+def lp_norm(n: NodeView, x: Tensor) -> Tensor:
     axis = n.attr("axis", -1)
     if n.attr("p", 2) == 1:
         length = paddle.sum(paddle.abs(x), axis, keepdim=True)
@@ -103,7 +108,7 @@ def lp_norm(n: Any, x: Tensor) -> Tensor:
 
 
 @onnx_op("MeanVarianceNormalization")
-def mvn(n: Any, x: Tensor) -> Tensor:
+def mvn(n: NodeView, x: Tensor) -> Tensor:
     axes = n.attr("axes") or [0, 2, 3]
     away = x - x.mean(axes, keepdim=True)
     return away / (paddle.sqrt((away * away).mean(axes, keepdim=True)) + number(1e-9, x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,21 +15,24 @@ from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.ops.indexing import _gather, _put_along, _take_along
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
 
-def from_end(index: Tensor, size: Any) -> Tensor:
+
+def from_end(index: Tensor, size: int | Tensor) -> Tensor:
     """Negative positions counted from the end."""
     index = index.astype("int64")
     return paddle.where(index < 0, index + in_tensors(size), index)
 
 
 @onnx_op("Gather")
-def gather(n: Any, x: Tensor, index: Tensor) -> Tensor:
+def gather(n: NodeView, x: Tensor, index: Tensor) -> Tensor:
     axis = n.attr("axis", 0) % x.ndim
     return _gather(x, from_end(index, shape_of(x)[axis]), axis)
 
 
 @onnx_op("GatherElements")
-def gather_elements(n: Any, x: Tensor, index: Tensor) -> Tensor:
+def gather_elements(n: NodeView, x: Tensor, index: Tensor) -> Tensor:
     axis = n.attr("axis", 0) % x.ndim
     index = from_end(index, shape_of(x)[axis])
     for i, (have, want) in enumerate(zip(shape_of(x), shape_of(index), strict=True)):
@@ -48,7 +51,7 @@ def _flat_positions(index: Tensor, sizes_: list[Any]) -> Tensor:
 
 
 @onnx_op("GatherND")
-def gather_nd(n: Any, x: Tensor, index: Tensor) -> Tensor:
+def gather_nd(n: NodeView, x: Tensor, index: Tensor) -> Tensor:
     batch, depth = n.attr("batch_dims", 0), shape_of(index)[-1]
     shape = list(shape_of(x))
     lead, picked, rest = shape[:batch], shape[batch : batch + depth], shape[batch + depth :]
@@ -67,7 +70,7 @@ _REDUCE = {"none": "assign", "add": "add", "mul": "mul", "max": "amax", "min": "
 
 
 @onnx_op("ScatterElements", "Scatter")
-def scatter_elements(n: Any, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+def scatter_elements(n: NodeView, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
     axis = n.attr("axis", 0) % x.ndim
     reduce = _REDUCE[n.attr("reduction", "none")]
     index = from_end(index, shape_of(x)[axis])
@@ -75,7 +78,7 @@ def scatter_elements(n: Any, x: Tensor, index: Tensor, updates: Tensor) -> Tenso
 
 
 @onnx_op("ScatterND")
-def scatter_nd(n: Any, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+def scatter_nd(n: NodeView, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
     depth, shape = shape_of(index)[-1], list(shape_of(x))
     rest = shape[depth:]
     flat = _flat_positions(index, shape[:depth]).reshape([-1])
@@ -89,7 +92,9 @@ def scatter_nd(n: Any, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
 
 
 @onnx_op("TensorScatter")
-def tensor_scatter(n: Any, past: Tensor, update: Tensor, starts: Tensor | None = None) -> Tensor:
+def tensor_scatter(
+    n: NodeView, past: Tensor, update: Tensor, starts: Tensor | None = None
+) -> Tensor:
     axis = n.attr("axis", -2) % past.ndim
     size, length = shape_of(past)[axis], shape_of(update)[axis]
     batch = shape_of(past)[0]
@@ -103,7 +108,7 @@ def tensor_scatter(n: Any, past: Tensor, update: Tensor, starts: Tensor | None =
 
 
 @onnx_op("OneHot", static=(1,))
-def one_hot(n: Any, index: Tensor, depth: Any, values: Tensor) -> Tensor:
+def one_hot(n: NodeView, index: Tensor, depth: Value, values: Tensor) -> Tensor:
     count = int(np.ravel(depth)[0])
     axis = n.attr("axis", -1)
     places = from_end(index, count)
@@ -112,7 +117,7 @@ def one_hot(n: Any, index: Tensor, depth: Any, values: Tensor) -> Tensor:
 
 
 @onnx_op("TopK", static=(1,))
-def top_k(n: Any, x: Tensor, k: Any = None) -> Any:
+def top_k(n: NodeView, x: Tensor, k: Value | None = None) -> Values:
     count = n.attr("k") if k is None else int(np.ravel(k)[0])
     axis = n.attr("axis", -1) % x.ndim
     largest = bool(n.attr("largest", 1))
@@ -123,7 +128,7 @@ def top_k(n: Any, x: Tensor, k: Any = None) -> Any:
 
 
 @onnx_op("Trilu", static=(1,))
-def trilu(n: Any, x: Tensor, k: Any = None) -> Tensor:
+def trilu(n: NodeView, x: Tensor, k: Value | None = None) -> Tensor:
     offset = 0 if k is None else int(np.ravel(k)[0])
     rows, columns = shape_of(x)[-2:]
     if type(rows) is int and type(columns) is int:
@@ -134,13 +139,13 @@ def trilu(n: Any, x: Tensor, k: Any = None) -> Tensor:
 
 
 @onnx_op("NonZero")
-def nonzero(n: Any, x: Tensor) -> np.ndarray:
+def nonzero(n: NodeView, x: Tensor) -> np.ndarray:
     found = np.nonzero(np.atleast_1d(n.known(x)))
     return np.stack(found).astype(np.int64) if x.ndim else np.zeros((0, len(found[0])), np.int64)
 
 
 @onnx_op("Compress", static=(1,))
-def compress(n: Any, x: Tensor, condition: Any) -> Tensor:
+def compress(n: NodeView, x: Tensor, condition: Value) -> Tensor:
     places = np.nonzero(condition)[0]
     if n.attr("axis") is None:
         return _gather(x.reshape([-1]), paddle.to_tensor(places), 0)
@@ -148,7 +153,7 @@ def compress(n: Any, x: Tensor, condition: Any) -> Tensor:
 
 
 @onnx_op("Unique", host=True)
-def unique(n: Any, x: Any) -> Any:
+def unique(n: NodeView, x: Value) -> Values:
     x = n.known(x)
     axis = n.attr("axis")
     values, first, inverse, counts = np.unique(
@@ -165,7 +170,7 @@ def unique(n: Any, x: Any) -> Any:
 
 
 @onnx_op("ReverseSequence")
-def reverse_sequence(n: Any, x: Tensor, lengths: Tensor) -> Tensor:
+def reverse_sequence(n: NodeView, x: Tensor, lengths: Tensor) -> Tensor:
     time, batch = n.attr("time_axis", 0), n.attr("batch_axis", 1)
     steps = paddle.arange(shape_of(x)[time]).unsqueeze(0)
     ends = lengths.astype("int64").unsqueeze(-1)
@@ -178,18 +183,18 @@ def reverse_sequence(n: Any, x: Tensor, lengths: Tensor) -> Tensor:
 
 
 @onnx_op("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(n: Any, x: Tensor, index: Tensor) -> Tensor:
+def array_feature_extractor(n: NodeView, x: Tensor, index: Tensor) -> Tensor:
     picked = _gather(x, index.reshape([-1]), x.ndim - 1)
     return picked.reshape([1, -1]) if x.ndim == 1 else picked
 
 
 @onnx_op("Binarizer", domain="ai.onnx.ml")
-def binarizer(n: Any, x: Tensor) -> Tensor:
+def binarizer(n: NodeView, x: Tensor) -> Tensor:
     return (x > n.attr("threshold", 0.0)).astype(x.dtype)
 
 
 @onnx_op("LabelEncoder", host=True, domain="ai.onnx.ml")
-def label_encoder(n: Any, x: Any) -> np.ndarray:
+def label_encoder(n: NodeView, x: Value) -> np.ndarray:
     def listed(what: str) -> Any:
         for kind in ("tensor", "strings", "int64s", "floats"):
             value = n.attr(f"{what}_{kind}")
@@ -219,7 +224,7 @@ def label_encoder(n: Any, x: Any) -> np.ndarray:
 
 
 @onnx_op("Col2Im", static=(1, 2))
-def col2im(n: Any, x: Tensor, image: Any, block: Any) -> Tensor:
+def col2im(n: NodeView, x: Tensor, image: Value, block: Value) -> Tensor:
     """Adds up windows where they came from, by a scatter over the flattened image."""
     space, kernel = sizes(image), sizes(block)
     d = len(space)
@@ -250,7 +255,7 @@ def col2im(n: Any, x: Tensor, image: Any, block: Any) -> Tensor:
 
 
 @onnx_op("MaxUnpool", static=(2,))
-def max_unpool(n: Any, x: Tensor, index: Tensor, output_shape: Any = None) -> Tensor:
+def max_unpool(n: NodeView, x: Tensor, index: Tensor, output_shape: Value | None = None) -> Tensor:
     d = x.ndim - 2
     kernel, stride = n.attr("kernel_shape"), n.attr("strides") or [1] * d
     pads = n.attr("pads") or [0] * 2 * d
@@ -274,7 +279,7 @@ def max_unpool(n: Any, x: Tensor, index: Tensor, output_shape: Any = None) -> Te
 
 
 @onnx_op("NegativeLogLikelihoodLoss")
-def nll_loss(n: Any, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+def nll_loss(n: NodeView, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     classes = shape_of(x)[1]
     ignored = n.attr("ignore_index")
     safe = from_end(target, classes)
@@ -292,6 +297,8 @@ def nll_loss(n: Any, x: Tensor, target: Tensor, weight: Tensor | None = None) ->
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(n: Any, x: Tensor, target: Tensor, weight: Any = None) -> Any:
+def softmax_cross_entropy(
+    n: NodeView, x: Tensor, target: Tensor, weight: Value | None = None
+) -> Values:
     chances = F.log_softmax(x, 1)
     return nll_loss(n, chances, target, weight), chances

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
 from bireme.convert.onnx.imports.elementwise import is_integer, number
 from bireme.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView
+
 
 @onnx_op("MatMul")
-def matmul(n: Any, x: Tensor, y: Tensor) -> Tensor:
+def matmul(n: NodeView, x: Tensor, y: Tensor) -> Tensor:
     return product(x, y)
 
 
@@ -23,7 +26,7 @@ def product(x: Tensor, y: Tensor) -> Tensor:
 
 
 @onnx_op("Gemm")
-def gemm(n: Any, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def gemm(n: NodeView, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     a = a.transpose([1, 0]) if n.attr("transA", 0) else a
     b = b.transpose([1, 0]) if n.attr("transB", 0) else b
@@ -36,10 +39,10 @@ def gemm(n: Any, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
 
 
 @onnx_op("Einsum")
-def einsum(n: Any, *xs: Tensor) -> Tensor:
+def einsum(n: NodeView, *xs: Tensor) -> Tensor:
     return paddle.einsum(n.attr("equation").replace(" ", ""), *xs)
 
 
 @onnx_op("Det")
-def det(n: Any, x: Tensor) -> Tensor:
+def det(n: NodeView, x: Tensor) -> Tensor:
     return paddle.linalg.det(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.convert.onnx.imports.windows import conv
 from bireme.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
+
 
 def dequantised(q: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """(q - zero) * scale in the scale's type."""
@@ -23,7 +26,7 @@ def dequantised(q: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     return real.astype(scale.dtype) * scale
 
 
-def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: Any) -> Tensor:
+def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: np.dtype) -> Tensor:
     """round(x / scale) + zero, kept within the type."""
     steps = paddle.round(x / scale.astype(x.dtype))
     if zero is not None:
@@ -32,7 +35,7 @@ def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: Any) -> Tens
     return paddle.clip(steps, float(edge.min), float(edge.max)).astype(np.dtype(dtype).name)
 
 
-def _spread(n: Any, v: Any, x: Any, np_like: bool = False) -> Any:
+def _spread(n: NodeView, v: Any, x: Any, np_like: bool = False) -> Any:
     """A scale or zero point in a shape that fits x: per tensor, per axis or per block."""
     if v is None:
         return None
@@ -66,17 +69,19 @@ def _tensor(v: Any) -> Any:
 
 
 @onnx_op("QuantizeLinear", host=True)
-def quantize_linear(n: Any, x: Any, scale: Any, zero: Any = None) -> Any:
+def quantize_linear(n: NodeView, x: Value, scale: Value, zero: Value | None = None) -> Values:
     dtype = dtype_of(zero) if zero is not None else n.dtype("output_dtype", np.dtype(np.uint8))
     if _any_host(zero) or not has_tensors(dtype) or (dtype.kind != "u" and dtype.kind != "i"):
         return _quantise_known(n, n.known(x), n.known(scale), zero, dtype)
-    x, scale, zero = _tensor(x), _tensor(scale), _tensor(zero)
-    if dtype_of(x).kind != "f":
-        x = x.astype(scale.dtype)
-    return quantised(x, _spread(n, scale, x), _spread(n, zero, x), dtype)
+    given, step, shift = _tensor(x), _tensor(scale), _tensor(zero)
+    if dtype_of(given).kind != "f":
+        given = given.astype(step.dtype)
+    return quantised(given, _spread(n, step, given), _spread(n, shift, given), dtype)
 
 
-def _quantise_known(n: Any, x: np.ndarray, scale: np.ndarray, zero: Any, dtype: Any) -> np.ndarray:
+def _quantise_known(
+    n: NodeView, x: np.ndarray, scale: np.ndarray, zero: Any, dtype: Any
+) -> np.ndarray:
     zero = None if zero is None else n.known(zero)
     steps = x.astype(np.float32) / _spread(n, scale, x, True).astype(np.float32)
     if dtype.kind in "iu" or "int" in dtype.name:
@@ -97,7 +102,7 @@ def _edges(dtype: Any) -> tuple[int, int]:
 
 
 @onnx_op("DequantizeLinear", host=True)
-def dequantize_linear(n: Any, q: Any, scale: Any, zero: Any = None) -> Any:
+def dequantize_linear(n: NodeView, q: Value, scale: Value, zero: Value | None = None) -> Values:
     out = n.dtype("output_dtype", dtype_of(scale))
     if _any_host(q, scale, zero):
         q, scale = n.known(q), n.known(scale)
@@ -105,8 +110,8 @@ def dequantize_linear(n: Any, q: Any, scale: Any, zero: Any = None) -> Any:
         if zero is not None:
             real = real - _spread(n, n.known(zero), q, True).astype(np.float32)
         return (real * _spread(n, scale, q, True).astype(np.float32)).astype(out)
-    q, scale, zero = _tensor(q), _tensor(scale), _tensor(zero)
-    made = dequantised(q, _spread(n, scale, q), _spread(n, zero, q))
+    given, step, shift = _tensor(q), _tensor(scale), _tensor(zero)
+    made = dequantised(given, _spread(n, step, given), _spread(n, shift, given))
     return made.astype(out.name) if dtype_of(made) != out else made
 
 
@@ -117,7 +122,7 @@ def rounded(x: Tensor) -> Tensor:
 
 
 @onnx_op("DynamicQuantizeLinear")
-def dynamic_quantize(n: Any, x: Tensor) -> Any:
+def dynamic_quantize(n: NodeView, x: Tensor) -> Values:
     zero = paddle.zeros([], x.dtype)
     low, high = paddle.minimum(x.min(), zero), paddle.maximum(x.max(), zero)
     scale = (high - low) / 255.0
@@ -149,7 +154,9 @@ def _integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 @onnx_op("MatMulInteger")
-def matmul_integer(n: Any, a: Tensor, b: Tensor, a_zero: Any = None, b_zero: Any = None) -> Tensor:
+def matmul_integer(
+    n: NodeView, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
+) -> Tensor:
     rows = [-1, 1]
     left, right = _without(a, a_zero, rows), _without(b, b_zero)
     return _integer_product(left, right).astype("int32")
@@ -157,9 +164,16 @@ def matmul_integer(n: Any, a: Tensor, b: Tensor, a_zero: Any = None, b_zero: Any
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(
-    n: Any, a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor,
-    y_scale: Tensor, y_zero: Tensor,
-) -> Tensor:  # fmt: skip
+    n: NodeView,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+) -> Tensor:
     rows = [-1, 1]
     total = _integer_product(_without(a, a_zero, rows), _without(b, b_zero))
     sa = a_scale.reshape(rows) if a_scale.ndim == 1 and a_scale.shape[0] > 1 else a_scale
@@ -168,7 +182,7 @@ def qlinear_matmul(
     return quantised(real, y_scale.astype("float32"), y_zero, dtype_of(y_zero))
 
 
-def _integer_conv(n: Any, x: Tensor, w: Tensor, x_zero: Any, w_zero: Any) -> Tensor:
+def _integer_conv(n: NodeView, x: Tensor, w: Tensor, x_zero: Any, w_zero: Any) -> Tensor:
     left = _without(x, x_zero)
     right = _without(w, w_zero, [-1, *[1] * (w.ndim - 1)])
     terms = 1
@@ -180,15 +194,25 @@ def _integer_conv(n: Any, x: Tensor, w: Tensor, x_zero: Any, w_zero: Any) -> Ten
 
 
 @onnx_op("ConvInteger")
-def conv_integer(n: Any, x: Tensor, w: Tensor, x_zero: Any = None, w_zero: Any = None) -> Tensor:
+def conv_integer(
+    n: NodeView, x: Tensor, w: Tensor, x_zero: Value | None = None, w_zero: Value | None = None
+) -> Tensor:
     return _integer_conv(n, x, w, x_zero, w_zero).astype("int32")
 
 
 @onnx_op("QLinearConv")
 def qlinear_conv(
-    n: Any, x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor,
-    y_scale: Tensor, y_zero: Tensor, bias: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    n: NodeView,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
     total = _integer_conv(n, x, w, x_zero, w_zero)
     channels = [1, -1, *[1] * (x.ndim - 2)]
     if bias is not None:

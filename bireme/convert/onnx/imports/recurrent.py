@@ -7,7 +7,7 @@ and GRU's reset before the product are written out step by step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
@@ -18,6 +18,10 @@ from bireme.convert.onnx.reader import OnnxError
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.ops.rnn import gru, lstm, simple_rnn
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Values
+
 
 _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "relu": lambda x, a, b: F.relu(x),
@@ -42,7 +46,14 @@ class Layer:
     """One direction of a recurrent node, with time first: x is [T, B, I]."""
 
     def __init__(
-        self, n: Any, kind: str, at: int, w: Tensor, r: Tensor, b: Tensor | None, in_8_bits: bool
+        self,
+        n: NodeView,
+        kind: str,
+        at: int,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None,
+        in_8_bits: bool,
     ):
         self.n, self.kind = n, kind
         self.in_8_bits = in_8_bits  # round what is multiplied with the weights to 8 bits
@@ -65,7 +76,7 @@ class Layer:
     def _activation(name: str, a: Any, b: Any) -> Callable[[Tensor], Tensor]:
         return lambda x: _ACTIVATIONS[name](x, a, b)
 
-    def is_usual(self, peephole: Any) -> bool:
+    def is_usual(self, peephole: Tensor | None) -> bool:
         n = self.n
         if n.attr("clip") or n.attr("input_forget") or peephole is not None or self.in_8_bits:
             return False
@@ -81,7 +92,15 @@ class Layer:
         parts = [x[g * self.hidden : (g + 1) * self.hidden] for g in _ORDER[self.kind]]
         return parts[0] if len(parts) == 1 else paddle.concat(parts, 0)
 
-    def run(self, x: Any, h: Any, c: Any, lengths: Any, reverse: bool, peephole: Any) -> Any:
+    def run(
+        self,
+        x: Tensor,
+        h: Tensor,
+        c: Any,
+        lengths: Tensor | None,
+        reverse: bool,
+        peephole: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """(y, last h, last c or None)."""
         if not self.is_usual(peephole):
             return self._steps(x, h, c, lengths, reverse, peephole)
@@ -160,10 +179,18 @@ class Layer:
 
 
 def recurrent(
-    n: Any, kind: str, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None,
-    lengths: Tensor | None = None, h0: Tensor | None = None, c0: Tensor | None = None,
-    peephole: Tensor | None = None, in_8_bits: bool = False,
-) -> Any:  # fmt: skip
+    n: NodeView,
+    kind: str,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h0: Tensor | None = None,
+    c0: Tensor | None = None,
+    peephole: Tensor | None = None,
+    in_8_bits: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """All directions of a recurrent node."""
     batch_first = bool(n.attr("layout", 0))
     if batch_first:
@@ -194,17 +221,17 @@ def recurrent(
 
 
 @onnx_op("RNN", "GRU")
-def rnn_or_gru(n: Any, *inputs: Any) -> Any:
+def rnn_or_gru(n: NodeView, *inputs: Any) -> Values:
     return recurrent(n, n.kind, *inputs)[:2]
 
 
 @onnx_op("LSTM")
-def long_short(n: Any, *inputs: Any) -> Any:
+def long_short(n: NodeView, *inputs: Any) -> Values:
     return recurrent(n, "LSTM", *inputs)
 
 
 @onnx_op("DynamicQuantizeLSTM", domain="com.microsoft")
-def quantised_lstm(n: Any, x: Tensor, w: Tensor, r: Tensor, *rest: Any) -> Any:
+def quantised_lstm(n: NodeView, x: Tensor, w: Tensor, r: Tensor, *rest: Any) -> Values:
     """ONNX Runtime's LSTM with 8-bit weights, stored as [direction, input, gates]."""
     given: list[Any] = [*rest, *[None] * 9]
     b, lengths, h0, c0, peephole, w_scale, w_zero, r_scale, r_zero = given[:9]
@@ -215,9 +242,18 @@ def quantised_lstm(n: Any, x: Tensor, w: Tensor, r: Tensor, *rest: Any) -> Any:
         return made.transpose([0, 2, 1])
 
     return recurrent(
-        n, "LSTM", x, plain(w, w_scale, w_zero), plain(r, r_scale, r_zero), b, lengths, h0, c0,
-        peephole, True,
-    )  # fmt: skip
+        n,
+        "LSTM",
+        x,
+        plain(w, w_scale, w_zero),
+        plain(r, r_scale, r_zero),
+        b,
+        lengths,
+        h0,
+        c0,
+        peephole,
+        True,
+    )
 
 
 __all__ = ["recurrent"]

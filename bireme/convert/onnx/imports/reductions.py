@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +13,18 @@ from bireme.convert.onnx.imports.elementwise import dtype_of, is_integer
 from bireme.convert.onnx.imports.shapes import in_tensors, shape_of
 from bireme.core.tensor import Tensor
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView
 
-def reduced_axes(n: Any, rank: int, axes: Any) -> list[int] | None:
+
+def reduced_axes(n: NodeView, rank: int, axes: np.ndarray | None) -> list[int] | None:
     """The axes of a reduction; None where it does nothing."""
     if axes is None:
         axes = n.attr("axes")
-    axes = [] if axes is None else [int(a) for a in np.ravel(axes)]
-    if not axes:
+    given = [] if axes is None else [int(a) for a in np.ravel(axes)]
+    if not given:
         return None if n.attr("noop_with_empty_axes", 0) else list(range(rank))
-    return [a % rank if rank else 0 for a in axes]
+    return [a % rank if rank else 0 for a in given]
 
 
 def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
@@ -82,7 +85,7 @@ _ALONE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _rule(name: str, reduce: Callable[..., Tensor]) -> Callable[..., Any]:
-    def rule(n: Any, x: Tensor, axes: Any = None) -> Tensor:
+    def rule(n: NodeView, x: Tensor, axes: Any = None) -> Tensor:
         over = reduced_axes(n, x.ndim, axes)
         if over is None or (x.ndim == 0 and not over):
             return _ALONE.get(name, lambda x: x)(x)
@@ -97,7 +100,7 @@ for _name, _reduce in _REDUCTIONS.items():
 
 
 @onnx_op("ArgMax", "ArgMin")
-def position(n: Any, x: Tensor) -> Tensor:
+def position(n: NodeView, x: Tensor) -> Tensor:
     axis, keep = n.attr("axis", 0) % max(x.ndim, 1), bool(n.attr("keepdims", 1))
     find = paddle.argmax if n.kind == "ArgMax" else paddle.argmin
     if n.attr("select_last_index", 0):
@@ -107,18 +110,19 @@ def position(n: Any, x: Tensor) -> Tensor:
 
 
 @onnx_op("CumSum", "CumProd", static=(1,))
-def cumulate(n: Any, x: Tensor, axis: Any) -> Tensor:
-    axis = int(np.ravel(axis)[0]) % x.ndim
+def cumulate(n: NodeView, x: Tensor, axis: np.ndarray) -> Tensor:
+    along = int(np.ravel(axis)[0]) % x.ndim
     add = n.kind == "CumSum"
     if n.attr("reverse", 0):
-        x = paddle.flip(x, [axis])
-    out = paddle.cumsum(x, axis) if add else paddle.cumprod(x, axis)
+        x = paddle.flip(x, [along])
+    out = paddle.cumsum(x, along) if add else paddle.cumprod(x, along)
     out = out.astype(x.dtype)
     if n.attr("exclusive", 0):
-        size = x.shape[axis]
+        size = x.shape[along]
         first = paddle.full(
-            [1 if i == axis else d for i, d in enumerate(x.shape)], 0 if add else 1,
+            [1 if i == along else d for i, d in enumerate(x.shape)],
+            0 if add else 1,
             dtype_of(x).name,
-        )  # fmt: skip
-        out = paddle.concat([first, paddle.slice(out, [axis], [0], [size - 1])], axis)
-    return paddle.flip(out, [axis]) if n.attr("reverse", 0) else out
+        )
+        out = paddle.concat([first, paddle.slice(out, [along], [0], [size - 1])], along)
+    return paddle.flip(out, [along]) if n.attr("reverse", 0) else out

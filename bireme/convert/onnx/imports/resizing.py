@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from bireme.convert.onnx.reader import OnnxError, check_size
 from bireme.core.errors import CaptureError
 from bireme.core.tensor import Tensor
 from bireme.ops.indexing import _gather
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value
 
 
 class Axis:
@@ -112,7 +115,7 @@ def _repeats(mode: str, coordinates: str, how: str, scale: float) -> bool:
     return mode == "nearest" and scale >= 1 and float(scale).is_integer() and (even or middle)
 
 
-def _new_sizes(n: Any, old: list[Any], wanted: list[Any]) -> tuple[list[Any], list[float]]:
+def _new_sizes(n: NodeView, old: list[Any], wanted: list[Any]) -> tuple[list[Any], list[float]]:
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         scales = [
@@ -126,7 +129,13 @@ def _new_sizes(n: Any, old: list[Any], wanted: list[Any]) -> tuple[list[Any], li
 
 
 @onnx_op("Resize", static=(1, 2, 3))
-def resize(n: Any, x: Tensor, roi: Any = None, scales: Any = None, target: Any = None) -> Tensor:
+def resize(
+    n: NodeView,
+    x: Tensor,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    target: Value | None = None,
+) -> Tensor:
     if n.opset < 11:
         return _resized(n, x, roi, None, None, "asymmetric", "simple")
     coordinates = n.attr("coordinate_transformation_mode", "half_pixel")
@@ -137,13 +146,13 @@ def resize(n: Any, x: Tensor, roi: Any = None, scales: Any = None, target: Any =
 
 
 @onnx_op("Upsample", static=(1,))
-def upsample(n: Any, x: Tensor, scales: Any = None) -> Tensor:
+def upsample(n: NodeView, x: Tensor, scales: Value | None = None) -> Tensor:
     given = n.attr("scales") if scales is None else scales
     return _resized(n, x, np.asarray(given), None, None, "asymmetric", "simple")
 
 
 def _resized(
-    n: Any, x: Tensor, scales: Any, target: Any, roi: Any, coordinates: str, how: str
+    n: NodeView, x: Tensor, scales: Any, target: Any, roi: Any, coordinates: str, how: str
 ) -> Tensor:
     shape = shape_of(x)
     axes = [a % x.ndim for a in n.attr("axes") or range(x.ndim)]
@@ -157,7 +166,7 @@ def _resized(
         new, factors = _new_sizes(n, old, sizes(target))
     else:
         raise OnnxError("neither scales nor sizes are given")
-    check_size([w for w in new if type(w) is int], "the result")
+    check_size([w for w in new if type(w) is int], dtype_of(x).itemsize, "the result")
     mode: str = n.attr("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     bounds = np.ravel(roi) if roi is not None and np.size(roi) else None
@@ -176,16 +185,17 @@ def _resized(
                 f"resizing ({mode}, by {factor:g}) needs sizes that are known when the graph is "
                 "captured: give them in input_spec"
             )
-        part = (
-            (0.0, 1.0)
-            if bounds is None
-            else (float(bounds[k]), float(bounds[k + len(axes)]))
-        )  # fmt: skip
+        part = (0.0, 1.0) if bounds is None else (float(bounds[k]), float(bounds[k + len(axes)]))
         axis = Axis(o, w, factor, part)
         index, weights = taps(
-            axis, mode, coordinates, how, n.attr("cubic_coeff_a", -0.75),
-            bool(n.attr("antialias", 0)), bool(n.attr("exclude_outside", 0)),
-        )  # fmt: skip
+            axis,
+            mode,
+            coordinates,
+            how,
+            n.attr("cubic_coeff_a", -0.75),
+            bool(n.attr("antialias", 0)),
+            bool(n.attr("exclude_outside", 0)),
+        )
         out = _apply(out, at, index, weights)
         if crops:
             x_at = axis.sources(coordinates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from bireme.convert.onnx.imports.elementwise import dtype_of, number
 from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.core.tensor import Tensor
 from bireme.ops.indexing import _gather, _take_along
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value
 
 
 def _reflect(x: Tensor, low: float, high: float) -> Tensor:
@@ -71,25 +74,25 @@ def sample(image: Tensor, places: list[Tensor], mode: str, padding: str, align: 
     flat = image.reshape([*shape_of(image)[:2], -1])
     total = None
     for combination in itertools.product(*per_axis):
-        spot, share = None, None
+        spot: Any = None
+        share: Any = None
         for (place, weight, inside), size in zip(combination, space, strict=True):
             spot = place if spot is None else spot * size + place
             for factor in (weight, None if inside is None else inside.astype(image.dtype)):
                 if factor is not None:
                     share = factor if share is None else share * factor
         wide = paddle.expand(
-            spot.unsqueeze(1),  # type: ignore[union-attr]
-            [shape_of(flat)[0], shape_of(flat)[1], shape_of(spot)[1]],
+            spot.unsqueeze(1), [shape_of(flat)[0], shape_of(flat)[1], shape_of(spot)[1]]
         )
         part = _take_along(flat, wide, 2)
         if share is not None:
             part = part * share.unsqueeze(1)
         total = part if total is None else total + part
-    return total  # type: ignore[return-value]
+    return total  # pyright: ignore[reportReturnType]
 
 
 @onnx_op("GridSample")
-def grid_sample(n: Any, x: Tensor, grid: Tensor) -> Tensor:
+def grid_sample(n: NodeView, x: Tensor, grid: Tensor) -> Tensor:
     names = {"bilinear": "linear", "bicubic": "cubic"}
     given: str = n.attr("mode", "linear")
     mode = names.get(given, given)
@@ -105,7 +108,7 @@ def grid_sample(n: Any, x: Tensor, grid: Tensor) -> Tensor:
 
 
 @onnx_op("AffineGrid", static=(1,))
-def affine_grid(n: Any, theta: Tensor, size: Any) -> Tensor:
+def affine_grid(n: NodeView, theta: Tensor, size: Value) -> Tensor:
     space = [int(s) for s in np.ravel(size)[2:]]
     align = n.attr("align_corners", 0)
     axes = []
@@ -120,7 +123,7 @@ def affine_grid(n: Any, theta: Tensor, size: Any) -> Tensor:
 
 
 @onnx_op("RoiAlign")
-def roi_align(n: Any, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
+def roi_align(n: NodeView, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     height, width = n.attr("output_height", 1), n.attr("output_width", 1)
     ratio = n.attr("sampling_ratio", 0)
     scale = n.attr("spatial_scale", 1.0)
@@ -144,7 +147,7 @@ def roi_align(n: Any, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     return paddle.concat(made, 0)
 
 
-def _aligned(n: Any, image: Tensor, spots: list[np.ndarray]) -> Tensor:
+def _aligned(n: NodeView, image: Tensor, spots: list[np.ndarray]) -> Tensor:
     """[1, C, height, width] of one region, from sample points per bin along y and x."""
     (height, m), (width, k) = spots[0].shape, spots[1].shape
     sides, kept = [], []
@@ -167,14 +170,19 @@ def _aligned(n: Any, image: Tensor, spots: list[np.ndarray]) -> Tensor:
         h, w = shape_of(image)[2:]
         place = paddle.clip(spot_y, 0, h - 1) * w + paddle.clip(spot_x, 0, w - 1)
         flat = image.reshape([*shape_of(image)[:2], -1])
-        part = _gather(flat, place.astype("int64").reshape([-1]), 2) * (w_y * w_x).unsqueeze(1)  # type: ignore[operator]
+        part = _gather(flat, place.astype("int64").reshape([-1]), 2) * (w_y * w_x).unsqueeze(1)  # pyright: ignore[reportOptionalOperand]
         best = part if best is None else paddle.maximum(best, part)
-    return best.reshape([1, -1, height, m, width, k]).max([3, 5])  # type: ignore[union-attr]
+    return best.reshape([1, -1, height, m, width, k]).max([3, 5])  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @onnx_op("DeformConv")
 def deform_conv(
-    n: Any, x: Tensor, weight: Tensor, offset: Tensor, bias: Any = None, mask: Any = None
+    n: NodeView,
+    x: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     groups, spread = n.attr("group", 1), n.attr("offset_group", 1)
     kernel = shape_of(weight)[2:]

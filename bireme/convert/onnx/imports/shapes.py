@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from bireme.core.tensor import Tensor
 from bireme.ops.dimensions import dimensions
 from bireme.ops.indexing import _gather
 from bireme.ops.padding import _pad_constant, _pad_copy
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value, Values
+
 
 _FAR = 1 << 29  # a bound at least so large means "to the end" of a size that is not known
 
@@ -30,7 +35,7 @@ def sizes(items: Any) -> list[Any]:
     return [int(d) if isinstance(d, int | np.integer) else d for d in np.ravel(items).tolist()]
 
 
-def dims_array(shape: Any) -> np.ndarray:
+def dims_array(shape: Sequence[Any]) -> np.ndarray:
     """Sizes as a known vector: int64, or objects where some are symbolic."""
     plain = all(type(d) is int for d in shape)
     made = np.empty(len(shape), np.int64 if plain else object)
@@ -44,19 +49,19 @@ def in_tensors(size: Any) -> Any:
 
 
 @onnx_op("Shape", host=True)
-def shape(n: Any, x: Any) -> np.ndarray:
+def shape(n: NodeView, x: Value) -> np.ndarray:
     return dims_array(shape_of(x)[n.attr("start", 0) : n.attr("end")])
 
 
 @onnx_op("Size", host=True)
-def size(n: Any, x: Any) -> np.ndarray:
+def size(n: NodeView, x: Value) -> np.ndarray:
     count = math.prod(shape_of(x)) if len(shape_of(x)) else 1
     made = np.empty((), np.int64 if type(count) is int else object)
     made[()] = count
     return made
 
 
-def target_shape(n: Any, old: Any, new: Any) -> list[Any]:
+def target_shape(n: NodeView, old: Sequence[Any], new: Any) -> list[Any]:
     """Reshape's target with zeros (copies) and -1 (the rest) worked out."""
     keep_zero = n.attr("allowzero", 0)
     target = []
@@ -72,7 +77,7 @@ def target_shape(n: Any, old: Any, new: Any) -> list[Any]:
 
 
 @onnx_op("Reshape", static=(1,))
-def reshape(n: Any, x: Tensor, target: Any = None) -> Tensor:
+def reshape(n: NodeView, x: Tensor, target: Value | None = None) -> Tensor:
     target = n.attr("shape") if target is None else target
     wanted = target_shape(n, shape_of(x), target)
     if any(type(d) is int and d == 0 for d in wanted):
@@ -84,7 +89,7 @@ def reshape(n: Any, x: Tensor, target: Any = None) -> Tensor:
 
 
 @onnx_op("Flatten")
-def flatten(n: Any, x: Tensor) -> Tensor:
+def flatten(n: NodeView, x: Tensor) -> Tensor:
     axis = n.attr("axis", 1)
     axis += x.ndim if axis < 0 else 0
     old = shape_of(x)
@@ -95,31 +100,31 @@ def flatten(n: Any, x: Tensor) -> Tensor:
 
 
 @onnx_op("Transpose")
-def transpose(n: Any, x: Tensor) -> Tensor:
+def transpose(n: NodeView, x: Tensor) -> Tensor:
     return paddle.transpose(x, n.attr("perm") or list(range(x.ndim))[::-1])
 
 
 @onnx_op("Squeeze", static=(1,))
-def squeeze(n: Any, x: Tensor, axes: Any = None) -> Tensor:
-    axes = n.attr("axes") if axes is None else sizes(axes)
-    if axes is None:
-        axes = [i for i, d in enumerate(shape_of(x)) if type(d) is int and d == 1]
-    return paddle.squeeze(x, list(axes)) if axes else x
+def squeeze(n: NodeView, x: Tensor, axes: Value | None = None) -> Tensor:
+    chosen = n.attr("axes") if axes is None else sizes(axes)
+    if chosen is None:
+        chosen = [i for i, d in enumerate(shape_of(x)) if type(d) is int and d == 1]
+    return paddle.squeeze(x, list(chosen)) if chosen else x
 
 
 @onnx_op("Unsqueeze", static=(1,))
-def unsqueeze(n: Any, x: Tensor, axes: Any = None) -> Tensor:
-    axes = n.attr("axes") if axes is None else sizes(axes)
-    rank = x.ndim + len(axes)
-    return paddle.unsqueeze(x, sorted(a % rank for a in axes))
+def unsqueeze(n: NodeView, x: Tensor, axes: Value | None = None) -> Tensor:
+    chosen = n.attr("axes") if axes is None else sizes(axes)
+    rank = x.ndim + len(chosen)
+    return paddle.unsqueeze(x, sorted(a % rank for a in chosen))
 
 
 @onnx_op("Concat")
-def concat(n: Any, *xs: Tensor) -> Tensor:
+def concat(n: NodeView, *xs: Tensor) -> Tensor:
     return paddle.concat(list(xs), n.attr("axis"))
 
 
-def split_sizes(n: Any, total: Any, split: Any, axis: int) -> list[Any]:
+def split_sizes(n: NodeView, total: Any, split: Any, axis: int) -> list[Any]:
     """How long each part of a split is."""
     parts = n.attr("split") if split is None else sizes(split)
     if parts is None:
@@ -132,7 +137,7 @@ def split_sizes(n: Any, total: Any, split: Any, axis: int) -> list[Any]:
 
 
 @onnx_op("Split", static=(1,))
-def split(n: Any, x: Tensor, parts: Any = None) -> Any:
+def split(n: NodeView, x: Tensor, parts: Value | None = None) -> Values:
     axis = n.attr("axis", 0) % x.ndim
     lengths = split_sizes(n, shape_of(x)[axis], parts, axis)
     if len(lengths) == 1:
@@ -151,7 +156,12 @@ def cut(x: Tensor, axis: int, start: Any, end: Any, step: int = 1) -> Tensor:
 
 @onnx_op("Slice", static=(1, 2, 3, 4))
 def slice_(
-    n: Any, x: Tensor, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None
+    n: NodeView,
+    x: Tensor,
+    starts: Value | None = None,
+    ends: Value | None = None,
+    axes: Value | None = None,
+    steps: Value | None = None,
 ) -> Tensor:
     for axis, start, end, step in slice_plan(n, x.ndim, starts, ends, axes, steps):
         size = shape_of(x)[axis]
@@ -188,7 +198,7 @@ def _open_cut(x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
     return _gather(x, places, axis)
 
 
-def slice_plan(n: Any, rank: int, starts: Any, ends: Any, axes: Any, steps: Any) -> list[Any]:
+def slice_plan(n: NodeView, rank: int, starts: Any, ends: Any, axes: Any, steps: Any) -> list[Any]:
     """(axis, start, end, step) per sliced axis."""
     if n.opset < 10:
         starts, ends, axes = n.attr("starts"), n.attr("ends"), n.attr("axes")
@@ -198,7 +208,7 @@ def slice_plan(n: Any, rank: int, starts: Any, ends: Any, axes: Any, steps: Any)
     return [(a % rank, s, e, t) for a, s, e, t in zip(axes, starts, ends, steps, strict=True)]
 
 
-def broadcast_target(old: Any, new: Any) -> list[Any]:
+def broadcast_target(old: Sequence[Any], new: Any) -> list[Any]:
     """The shape of an Expand: both sides may have ones."""
     old, new = list(old), sizes(new)
     rank = max(len(old), len(new))
@@ -207,17 +217,23 @@ def broadcast_target(old: Any, new: Any) -> list[Any]:
 
 
 @onnx_op("Expand", static=(1,))
-def expand(n: Any, x: Tensor, target: Any) -> Tensor:
+def expand(n: NodeView, x: Tensor, target: Value) -> Tensor:
     return paddle.expand(x, broadcast_target(shape_of(x), target))
 
 
 @onnx_op("Tile", static=(1,))
-def tile(n: Any, x: Tensor, repeats: Any) -> Tensor:
+def tile(n: NodeView, x: Tensor, repeats: Value) -> Tensor:
     return paddle.tile(x, sizes(repeats)) if x.ndim else x
 
 
 @onnx_op("Pad", static=(1, 3))
-def pad(n: Any, x: Tensor, pads: Any = None, value: Tensor | None = None, axes: Any = None) -> Any:
+def pad(
+    n: NodeView,
+    x: Tensor,
+    pads: Value | None = None,
+    value: Tensor | None = None,
+    axes: Value | None = None,
+) -> Values:
     if n.opset < 11:
         pads, value = n.attr("pads", n.attr("paddings")), number(n.attr("value", 0.0), x)
     amounts = sizes(pads)
@@ -253,7 +269,7 @@ def _open_pad(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
 
 
 @onnx_op("DepthToSpace")
-def depth_to_space(n: Any, x: Tensor) -> Tensor:
+def depth_to_space(n: NodeView, x: Tensor) -> Tensor:
     b, c, h, w = shape_of(x)
     k = n.attr("blocksize")
     if n.attr("mode", "DCR") == "DCR":
@@ -264,7 +280,7 @@ def depth_to_space(n: Any, x: Tensor) -> Tensor:
 
 
 @onnx_op("SpaceToDepth")
-def space_to_depth(n: Any, x: Tensor) -> Tensor:
+def space_to_depth(n: NodeView, x: Tensor) -> Tensor:
     b, c, h, w = shape_of(x)
     k = n.attr("blocksize")
     parts = x.reshape([b, c, h // k, k, w // k, k]).transpose([0, 3, 5, 1, 2, 4])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.core.tensor import Tensor
 from bireme.ops.indexing import _gather
 from bireme.ops.padding import _pad_constant
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Value
 
 
 def _waves(length: int, count: int, inverse: bool, dtype: Any) -> tuple[Tensor, Tensor]:
@@ -46,7 +49,9 @@ def _sized(x: Tensor, axis: int, length: int) -> Tensor:
 
 
 @onnx_op("DFT", static=(1, 2))
-def dft(n: Any, x: Tensor, length: Any = None, axis: Any = None) -> Tensor:
+def dft(
+    n: NodeView, x: Tensor, length: Value | None = None, axis: np.ndarray | None = None
+) -> Tensor:
     at = n.attr("axis", 1) if n.opset < 20 else (-2 if axis is None else int(np.ravel(axis)[0]))
     at %= x.ndim
     inverse, one_sided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
@@ -74,7 +79,9 @@ def _mirrored(x: Tensor, at: int, size: int) -> Tensor:
 
 
 @onnx_op("STFT", static=(1, 3))
-def stft(n: Any, x: Tensor, step: Any, window: Any = None, length: Any = None) -> Tensor:
+def stft(
+    n: NodeView, x: Tensor, step: Value, window: Tensor | None = None, length: Value | None = None
+) -> Tensor:
     hop = int(np.ravel(step)[0])
     size = shape_of(window)[0] if length is None else int(np.ravel(length)[0])
     frames = (shape_of(x)[1] - size) // hop + 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,14 +18,23 @@ from bireme.ops.indexing import _gather
 from bireme.ops.padding import _pad_constant
 from bireme.ops.pooling import _avg_pool, _max_pool
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.interpreter import NodeView, Values
 
-def pairs_of(flat: Any) -> tuple[tuple[int, int], ...]:
+
+def pairs_of(flat: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """ONNX's starts and then ends as (before, after) per axis."""
     d = len(flat) // 2
     return tuple((flat[i], flat[i + d]) for i in range(d))
 
 
-def padding(n: Any, space: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+def padding(
+    n: NodeView,
+    space: Sequence[Any],
+    kernel: Sequence[Any],
+    stride: Sequence[Any],
+    dilation: Sequence[Any],
+) -> Any:
     """(before, after) per axis from `pads` or `auto_pad`."""
     auto = n.attr("auto_pad", "NOTSET")
     d = len(kernel)
@@ -41,7 +51,7 @@ def padding(n: Any, space: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
     return tuple(made)
 
 
-def conv(n: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def conv(n: NodeView, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     d = x.ndim - 2
     kernel = shape_of(weight)[2:]
     stride = tuple(n.attr("strides") or [1] * d)
@@ -74,12 +84,12 @@ def _conv_any(x: Any, weight: Any, bias: Any, stride: Any, pads: Any, dilation: 
         w = weight[(slice(None), slice(None), *at)].reshape([1, groups, outs // groups, -1])
         made = paddle.matmul(w, part)
         total = made if total is None else total + made
-    out = total.reshape([batch, outs, *counts])  # type: ignore[union-attr]
+    out = total.reshape([batch, outs, *counts])  # pyright: ignore[reportOptionalMemberAccess]
     return out if bias is None else out + bias.reshape([1, -1, *[1] * len(kernel)])
 
 
 @onnx_op("ConvTranspose")
-def conv_transpose(n: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def conv_transpose(n: NodeView, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     d = x.ndim - 2
     kernel, space = shape_of(weight)[2:], shape_of(x)[2:]
     stride = tuple(n.attr("strides") or [1] * d)
@@ -108,7 +118,7 @@ def conv_transpose(n: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
     )
 
 
-def _spread(n: Any, x: Tensor, dilation: Any) -> tuple[Any, ...]:
+def _spread(n: NodeView, x: Tensor, dilation: Any) -> tuple[Any, ...]:
     """(kernel, stride, pads, counts), `ceil_mode` included as more windows."""
     d = x.ndim - 2
     kernel = n.attr("kernel_shape")
@@ -171,7 +181,7 @@ def _lowest(x: Tensor) -> Any:
 
 
 @onnx_op("MaxPool")
-def max_pool(n: Any, x: Tensor) -> Any:
+def max_pool(n: NodeView, x: Tensor) -> Values:
     d = x.ndim - 2
     dilation = n.attr("dilations") or [1] * d
     kernel, stride, pads, counts = _spread(n, x, dilation)
@@ -185,7 +195,7 @@ def max_pool(n: Any, x: Tensor) -> Any:
     return best, _positions(n, x, parts, (kernel, stride, dilation, pads, counts))
 
 
-def _positions(n: Any, x: Tensor, parts: Tensor, plan: Any) -> Tensor:
+def _positions(n: NodeView, x: Tensor, parts: Tensor, plan: Any) -> Tensor:
     """Where in the flattened input each maximum lies."""
     kernel, stride, dilation, pads, counts = plan
     batch, channels, *space = shape_of(x)
@@ -210,7 +220,7 @@ def _positions(n: Any, x: Tensor, parts: Tensor, plan: Any) -> Tensor:
 
 
 @onnx_op("AveragePool")
-def average_pool(n: Any, x: Tensor) -> Tensor:
+def average_pool(n: NodeView, x: Tensor) -> Tensor:
     d = x.ndim - 2
     dilation = n.attr("dilations") or [1] * d
     kernel, stride, pads, counts = _spread(n, x, dilation)
@@ -233,7 +243,7 @@ def _window_sum(x: Any, kernel: Any, stride: Any, dilation: Any, pads: Any, coun
 
 
 @onnx_op("LpPool")
-def lp_pool(n: Any, x: Tensor) -> Tensor:
+def lp_pool(n: NodeView, x: Tensor) -> Tensor:
     p = float(n.attr("p", 2))
     dilation = n.attr("dilations") or [1] * (x.ndim - 2)
     kernel, stride, pads, counts = _spread(n, x, dilation)
@@ -243,17 +253,17 @@ def lp_pool(n: Any, x: Tensor) -> Tensor:
 
 
 @onnx_op("GlobalAveragePool")
-def global_average_pool(n: Any, x: Tensor) -> Tensor:
+def global_average_pool(n: NodeView, x: Tensor) -> Tensor:
     return paddle.mean(x, list(range(2, x.ndim)), keepdim=True)
 
 
 @onnx_op("GlobalMaxPool")
-def global_max_pool(n: Any, x: Tensor) -> Tensor:
+def global_max_pool(n: NodeView, x: Tensor) -> Tensor:
     return paddle.max(x, list(range(2, x.ndim)), keepdim=True)
 
 
 @onnx_op("GlobalLpPool")
-def global_lp_pool(n: Any, x: Tensor) -> Tensor:
+def global_lp_pool(n: NodeView, x: Tensor) -> Tensor:
     p = number(n.attr("p", 2), x)
     total = paddle.sum(paddle.pow(paddle.abs(x), p), list(range(2, x.ndim)), keepdim=True)
     return paddle.pow(total, 1 / p)

@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
+
+
+class Equation(Protocol):
+    """What a rule reads of JAX's equations."""
+
+    primitive: Any
+    invars: list[Any]
+    outvars: list[Any]
+    params: dict[str, Any]
+
 
 Rule = Callable[..., Any]
 PRIMITIVES: dict[str, Rule] = {}

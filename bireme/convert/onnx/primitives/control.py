@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,8 +10,11 @@ from bireme.convert.onnx.primitives import primitive
 from bireme.convert.onnx.writer import Writer
 from bireme.core.dtype import as_dtype
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.primitives import Equation
 
-def _inner(eqn: Any) -> Any:
+
+def _inner(eqn: Equation) -> Any:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         found = eqn.params.get(name)
         if found is not None:
@@ -20,10 +23,19 @@ def _inner(eqn: Any) -> Any:
 
 
 @primitive(
-    "pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
-    "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "custom_lin",
-)  # fmt: skip
-def call(w: Writer, eqn: Any, *xs: str) -> list[str]:
+    "pjit",
+    "jit",
+    "closed_call",
+    "core_call",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "custom_vjp_call_jaxpr",
+    "remat",
+    "remat2",
+    "checkpoint",
+    "custom_lin",
+)
+def call(w: Writer, eqn: Equation, *xs: str) -> list[str]:
     from bireme.convert.onnx.lowered import write_jaxpr
 
     return write_jaxpr(w, _inner(eqn), xs)
@@ -40,12 +52,12 @@ def _results(w: Writer, outs: list[str], avals: Any) -> list[Any]:
 
 
 @primitive("cond")
-def cond(w: Writer, eqn: Any, which: str, *operands: str) -> list[str]:
+def cond(w: Writer, eqn: Equation, which: str, *operands: str) -> list[str]:
     """A choice among branches by number: a chain of Ifs."""
     return _choose(w, eqn, which, list(operands), 0)
 
 
-def _choose(w: Writer, eqn: Any, which: str, operands: list[str], at: int) -> list[str]:
+def _choose(w: Writer, eqn: Equation, which: str, operands: list[str], at: int) -> list[str]:
     from bireme.convert.onnx.lowered import write_jaxpr
 
     branches = eqn.params["branches"]
@@ -67,7 +79,7 @@ def _choose(w: Writer, eqn: Any, which: str, operands: list[str], at: int) -> li
 
 
 @primitive("while")
-def while_(w: Writer, eqn: Any, *operands: str) -> list[str]:
+def while_(w: Writer, eqn: Equation, *operands: str) -> list[str]:
     from bireme.convert.onnx.lowered import write_jaxpr
 
     p = eqn.params
@@ -94,7 +106,7 @@ def while_(w: Writer, eqn: Any, *operands: str) -> list[str]:
 
 
 @primitive("scan")
-def scan(w: Writer, eqn: Any, *operands: str) -> list[str]:
+def scan(w: Writer, eqn: Equation, *operands: str) -> list[str]:
     """A Loop that takes its row of each input by number and stacks what it makes."""
     from bireme.convert.onnx.lowered import write_jaxpr
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,22 +11,25 @@ from bireme.convert.onnx.primitives import primitive
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.dtype import as_dtype
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.primitives import Equation
 
-def shape_of(eqn: Any, i: int = 0) -> tuple[Any, ...]:
+
+def shape_of(eqn: Equation, i: int = 0) -> tuple[Any, ...]:
     return tuple(eqn.invars[i].aval.shape)
 
 
-def result_shape(eqn: Any, i: int = 0) -> tuple[Any, ...]:
+def result_shape(eqn: Equation, i: int = 0) -> tuple[Any, ...]:
     return tuple(eqn.outvars[i].aval.shape)
 
 
 @primitive("reshape", "squeeze", "expand_dims")
-def reshape(w: Writer, eqn: Any, x: str, *rest: str) -> str:
+def reshape(w: Writer, eqn: Equation, x: str, *rest: str) -> str:
     return w.reshape(x, result_shape(eqn))
 
 
 @primitive("broadcast_in_dim")
-def broadcast_in_dim(w: Writer, eqn: Any, x: str, *rest: str) -> str:
+def broadcast_in_dim(w: Writer, eqn: Equation, x: str, *rest: str) -> str:
     target, at = result_shape(eqn), eqn.params["broadcast_dimensions"]
     spread: list[Any] = [1] * len(target)
     for size, place in zip(shape_of(eqn), at, strict=True):
@@ -36,12 +40,12 @@ def broadcast_in_dim(w: Writer, eqn: Any, x: str, *rest: str) -> str:
 
 
 @primitive("transpose")
-def transpose(w: Writer, eqn: Any, x: str) -> str:
+def transpose(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Transpose", x, perm=list(eqn.params["permutation"]))
 
 
 @primitive("rev")
-def rev(w: Writer, eqn: Any, x: str) -> str:
+def rev(w: Writer, eqn: Equation, x: str) -> str:
     axes = list(eqn.params["dimensions"])
     return _slice(w, x, axes, w.ints([-1] * len(axes)), w.ints([-(1 << 62)] * len(axes)), -1)
 
@@ -52,33 +56,33 @@ def _slice(w: Writer, x: str, axes: list[int], starts: str, ends: str, steps: An
 
 
 @primitive("concatenate")
-def concatenate(w: Writer, eqn: Any, *xs: str) -> str:
+def concatenate(w: Writer, eqn: Equation, *xs: str) -> str:
     return w.emit("Concat", *xs, axis=eqn.params["dimension"])
 
 
 @primitive("stack")
-def stack(w: Writer, eqn: Any, *xs: str) -> str:
+def stack(w: Writer, eqn: Equation, *xs: str) -> str:
     axis = eqn.params.get("axis", eqn.params.get("dimension", 0))
     wide = [w.emit("Unsqueeze", x, w.ints([axis])) for x in xs]
     return w.emit("Concat", *wide, axis=axis)
 
 
 @primitive("split")
-def split(w: Writer, eqn: Any, x: str) -> Any:
+def split(w: Writer, eqn: Equation, x: str) -> list[str]:
     sizes = eqn.params["sizes"]
     made = w.emit("Split", x, w.shape(sizes), outputs=len(sizes), axis=eqn.params["axis"])
     return [made] if len(sizes) == 1 else made
 
 
 @primitive("slice")
-def slice_(w: Writer, eqn: Any, x: str) -> str:
+def slice_(w: Writer, eqn: Equation, x: str) -> str:
     p = eqn.params
     axes = list(range(len(p["start_indices"])))
     steps = list(p["strides"] or [1] * len(axes))
     return _slice(w, x, axes, w.shape(p["start_indices"]), w.shape(p["limit_indices"]), steps)
 
 
-def starts(w: Writer, eqn: Any, names: Any, sizes: Any, first: int) -> str:
+def starts(w: Writer, eqn: Equation, names: Sequence[Any], sizes: Sequence[Any], first: int) -> str:
     """Run-time positions as a vector, moved back into the array as XLA does."""
     parts = [w.reshape(w.cast(n, as_dtype("int64")), (1,)) for n in names]
     wanted = w.emit("Concat", *parts, axis=0)
@@ -87,7 +91,7 @@ def starts(w: Writer, eqn: Any, names: Any, sizes: Any, first: int) -> str:
 
 
 @primitive("dynamic_slice")
-def dynamic_slice(w: Writer, eqn: Any, x: str, *at: str) -> str:
+def dynamic_slice(w: Writer, eqn: Equation, x: str, *at: str) -> str:
     sizes = eqn.params["slice_sizes"]
     first = starts(w, eqn, at[: len(sizes)], sizes, 1)
     ends = w.emit("Add", first, w.shape(sizes))
@@ -95,7 +99,7 @@ def dynamic_slice(w: Writer, eqn: Any, x: str, *at: str) -> str:
 
 
 @primitive("dynamic_update_slice")
-def dynamic_update_slice(w: Writer, eqn: Any, x: str, update: str, *at: str) -> str:
+def dynamic_update_slice(w: Writer, eqn: Equation, x: str, update: str, *at: str) -> str:
     """Place the update and a mask with padding, then choose."""
     shape, size = shape_of(eqn, 0), shape_of(eqn, 1)
     if not shape:
@@ -116,7 +120,7 @@ def dynamic_update_slice(w: Writer, eqn: Any, x: str, update: str, *at: str) -> 
 
 
 @primitive("pad")
-def pad(w: Writer, eqn: Any, x: str, value: str) -> str:
+def pad(w: Writer, eqn: Equation, x: str, value: str) -> str:
     config, shape = eqn.params["padding_config"], list(shape_of(eqn))
     for axis, (_, _, inside) in enumerate(config):
         if inside:
@@ -142,7 +146,9 @@ def _negative(n: Any) -> bool:
     return type(n) is int and n < 0
 
 
-def _spread(w: Writer, eqn: Any, x: str, value: str, shape: list[Any], axis: int, gap: int) -> Any:
+def _spread(
+    w: Writer, eqn: Equation, x: str, value: str, shape: list[Any], axis: int, gap: int
+) -> Any:
     """`gap` fill elements between each two of an axis."""
     fill = w.emit("Expand", value, w.shape([*shape[: axis + 1], gap, *shape[axis + 1 :]]))
     wide = w.reshape(x, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
@@ -154,7 +160,7 @@ def _spread(w: Writer, eqn: Any, x: str, value: str, shape: list[Any], axis: int
 
 
 @primitive("iota")
-def iota(w: Writer, eqn: Any, *rest: str) -> str:
+def iota(w: Writer, eqn: Equation, *rest: str) -> str:
     shape, axis = result_shape(eqn), eqn.params["dimension"]
     count = shape[axis]
     to = as_dtype(eqn.outvars[0].aval.dtype)
@@ -171,5 +177,5 @@ def iota(w: Writer, eqn: Any, *rest: str) -> str:
 
 
 @primitive("bitcast_convert_type")
-def bitcast(w: Writer, eqn: Any, x: str) -> str:
+def bitcast(w: Writer, eqn: Equation, x: str) -> str:
     raise UnsupportedForm("reading the bits of a number has no ONNX form")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.convert.onnx.primitives import primitive
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.dtype import as_dtype
+
+if TYPE_CHECKING:
+    from bireme.convert.onnx.primitives import Equation
+
 
 _SAME = {
     "add": "Add", "add_any": "Add", "sub": "Sub", "mul": "Mul", "neg": "Neg", "abs": "Abs",
@@ -24,17 +28,17 @@ _SAME = {
 _LOGIC = {"and": ("And", "BitwiseAnd"), "or": ("Or", "BitwiseOr"), "xor": ("Xor", "BitwiseXor")}
 
 
-def type_of(eqn: Any, i: int = 0) -> Any:
+def type_of(eqn: Equation, i: int = 0) -> np.dtype:
     return np.dtype(eqn.invars[i].aval.dtype)
 
 
-def like(w: Writer, eqn: Any, value: float) -> str:
+def like(w: Writer, eqn: Equation, value: float) -> str:
     """A number of the first input's type."""
     return w.constant(value, type_of(eqn))
 
 
 def _plain(name: str) -> Any:
-    def write(w: Writer, eqn: Any, *xs: str) -> Any:
+    def write(w: Writer, eqn: Equation, *xs: str) -> Any:
         made = [w.emit(name, *xs)] if name != "Identity" else [w.emit(name, x) for x in xs]
         return made[0] if len(made) == 1 else made
 
@@ -46,23 +50,23 @@ for _ours, _theirs in _SAME.items():
 
 
 @primitive("and", "or", "xor")
-def logic(w: Writer, eqn: Any, x: str, y: str) -> str:
+def logic(w: Writer, eqn: Equation, x: str, y: str) -> str:
     plain, bits = _LOGIC[eqn.primitive.name]
     return w.emit(plain if type_of(eqn) == np.bool_ else bits, x, y)
 
 
 @primitive("not")
-def not_(w: Writer, eqn: Any, x: str) -> str:
+def not_(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Not" if type_of(eqn) == np.bool_ else "BitwiseNot", x)
 
 
 @primitive("ne")
-def ne(w: Writer, eqn: Any, x: str, y: str) -> str:
+def ne(w: Writer, eqn: Equation, x: str, y: str) -> str:
     return w.emit("Not", w.emit("Equal", x, y))
 
 
 @primitive("max", "min")
-def extreme(w: Writer, eqn: Any, x: str, y: str) -> str:
+def extreme(w: Writer, eqn: Equation, x: str, y: str) -> str:
     name = "Max" if eqn.primitive.name == "max" else "Min"
     if type_of(eqn) == np.bool_:
         return w.emit("Or" if name == "Max" else "And", x, y)
@@ -70,22 +74,22 @@ def extreme(w: Writer, eqn: Any, x: str, y: str) -> str:
 
 
 @primitive("div")
-def div(w: Writer, eqn: Any, x: str, y: str) -> str:
+def div(w: Writer, eqn: Equation, x: str, y: str) -> str:
     return w.emit("Div", x, y)
 
 
 @primitive("rem")
-def rem(w: Writer, eqn: Any, x: str, y: str) -> str:
+def rem(w: Writer, eqn: Equation, x: str, y: str) -> str:
     return w.emit("Mod", x, y, fmod=1)
 
 
 @primitive("clamp")
-def clamp(w: Writer, eqn: Any, low: str, x: str, high: str) -> str:
+def clamp(w: Writer, eqn: Equation, low: str, x: str, high: str) -> str:
     return w.emit("Min", w.emit("Max", x, low), high)
 
 
 @primitive("select_n")
-def select_n(w: Writer, eqn: Any, which: str, *cases: str) -> str:
+def select_n(w: Writer, eqn: Equation, which: str, *cases: str) -> str:
     if type_of(eqn) == np.bool_:
         return w.emit("Where", which, cases[1], cases[0])
     out = cases[0]
@@ -95,27 +99,27 @@ def select_n(w: Writer, eqn: Any, which: str, *cases: str) -> str:
 
 
 @primitive("square")
-def square(w: Writer, eqn: Any, x: str) -> str:
+def square(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Mul", x, x)
 
 
 @primitive("integer_pow")
-def integer_pow(w: Writer, eqn: Any, x: str) -> str:
+def integer_pow(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Pow", x, like(w, eqn, eqn.params["y"]))
 
 
 @primitive("rsqrt")
-def rsqrt(w: Writer, eqn: Any, x: str) -> str:
+def rsqrt(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Reciprocal", w.emit("Sqrt", x))
 
 
 @primitive("exp2")
-def exp2(w: Writer, eqn: Any, x: str) -> str:
+def exp2(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Exp", w.emit("Mul", x, like(w, eqn, np.log(2))))
 
 
 @primitive("expm1")
-def expm1(w: Writer, eqn: Any, x: str) -> str:
+def expm1(w: Writer, eqn: Equation, x: str) -> str:
     """Near zero tanh keeps the digits: e^x - 1 = 2 tanh(x / 2) / (1 - tanh(x / 2))."""
     half = w.emit("Tanh", w.emit("Mul", x, like(w, eqn, 0.5)))
     small = w.emit("Div", w.emit("Add", half, half), w.emit("Sub", like(w, eqn, 1), half))
@@ -124,7 +128,7 @@ def expm1(w: Writer, eqn: Any, x: str) -> str:
 
 
 @primitive("log1p")
-def log1p(w: Writer, eqn: Any, x: str) -> str:
+def log1p(w: Writer, eqn: Equation, x: str) -> str:
     """Near zero as 2 atanh(x / (2 + x))."""
     small = w.emit("Atanh", w.emit("Div", x, w.emit("Add", x, like(w, eqn, 2))))
     plain = w.emit("Log", w.emit("Add", x, like(w, eqn, 1)))
@@ -133,23 +137,23 @@ def log1p(w: Writer, eqn: Any, x: str) -> str:
 
 
 @primitive("erfc")
-def erfc(w: Writer, eqn: Any, x: str) -> str:
+def erfc(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Sub", like(w, eqn, 1), w.emit("Erf", x))
 
 
 @primitive("cbrt")
-def cbrt(w: Writer, eqn: Any, x: str) -> str:
+def cbrt(w: Writer, eqn: Equation, x: str) -> str:
     root = w.emit("Pow", w.emit("Abs", x), like(w, eqn, 1 / 3))
     return w.emit("Mul", w.emit("Sign", x), root)
 
 
 @primitive("is_finite")
-def is_finite(w: Writer, eqn: Any, x: str) -> str:
+def is_finite(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit("Not", w.emit("Or", w.emit("IsInf", x), w.emit("IsNaN", x)))
 
 
 @primitive("round")
-def round_(w: Writer, eqn: Any, x: str) -> str:
+def round_(w: Writer, eqn: Equation, x: str) -> str:
     if int(eqn.params["rounding_method"]) == 1:
         return w.emit("Round", x)  # half to even
     size = w.emit("Floor", w.emit("Add", w.emit("Abs", x), like(w, eqn, 0.5)))
@@ -157,7 +161,7 @@ def round_(w: Writer, eqn: Any, x: str) -> str:
 
 
 @primitive("atan2")
-def atan2(w: Writer, eqn: Any, y: str, x: str) -> str:
+def atan2(w: Writer, eqn: Equation, y: str, x: str) -> str:
     zero = like(w, eqn, 0)
     ratio = w.emit("Atan", w.emit("Div", y, x))
     turn = w.emit("Where", w.emit("Less", y, zero), like(w, eqn, -np.pi), like(w, eqn, np.pi))
@@ -167,7 +171,7 @@ def atan2(w: Writer, eqn: Any, y: str, x: str) -> str:
 
 
 @primitive("shift_left", "shift_right_logical")
-def shift(w: Writer, eqn: Any, x: str, y: str) -> str:
+def shift(w: Writer, eqn: Equation, x: str, y: str) -> str:
     dtype = type_of(eqn)
     wide = as_dtype(f"uint{8 * dtype.itemsize}")
     left = eqn.primitive.name == "shift_left"
@@ -178,7 +182,7 @@ def shift(w: Writer, eqn: Any, x: str, y: str) -> str:
 
 
 @primitive("convert_element_type")
-def convert(w: Writer, eqn: Any, x: str) -> str:
+def convert(w: Writer, eqn: Equation, x: str) -> str:
     to = np.dtype(eqn.params["new_dtype"])
     if to.kind == "c":
         raise UnsupportedForm("complex numbers have no ONNX form")
@@ -186,14 +190,14 @@ def convert(w: Writer, eqn: Any, x: str) -> str:
 
 
 @primitive("platform_index")
-def platform_index(w: Writer, eqn: Any) -> str:
+def platform_index(w: Writer, eqn: Equation) -> str:
     """Which of several lowerings to use: the one for any platform, else the first."""
     platforms = list(eqn.params["platforms"])
     return w.constant(platforms.index(None) if None in platforms else 0, "int32")
 
 
 @primitive("dim_as_value")
-def dim_as_value(w: Writer, eqn: Any) -> str:
+def dim_as_value(w: Writer, eqn: Equation) -> str:
     return w.cast(
         w.reshape(w.dimension(eqn.params["dim"]), ()), as_dtype(eqn.outvars[0].aval.dtype)
     )

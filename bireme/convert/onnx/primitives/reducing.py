@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from bireme.convert.onnx.primitives.numbers import type_of
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.dtype import as_dtype
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.primitives import Equation
+
+
 _REDUCE = {
     "reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin",
     "reduce_prod": "ReduceProd", "reduce_and": "ReduceMin", "reduce_or": "ReduceMax",
@@ -19,7 +23,7 @@ _REDUCE = {
 
 
 @primitive(*_REDUCE)
-def reduce(w: Writer, eqn: Any, x: str) -> str:
+def reduce(w: Writer, eqn: Equation, x: str) -> str:
     axes = list(eqn.params["axes"])
     if not axes:
         return w.emit("Identity", x)
@@ -30,7 +34,7 @@ def reduce(w: Writer, eqn: Any, x: str) -> str:
 
 
 @primitive("argmax", "argmin")
-def position(w: Writer, eqn: Any, x: str) -> str:
+def position(w: Writer, eqn: Equation, x: str) -> str:
     name = "ArgMax" if eqn.primitive.name == "argmax" else "ArgMin"
     (axis,) = eqn.params["axes"]
     if type_of(eqn) == np.bool_:
@@ -39,14 +43,14 @@ def position(w: Writer, eqn: Any, x: str) -> str:
 
 
 @primitive("cumsum")
-def cumsum(w: Writer, eqn: Any, x: str) -> str:
+def cumsum(w: Writer, eqn: Equation, x: str) -> str:
     return w.emit(
         "CumSum", x, w.constant(eqn.params["axis"], "int64"), reverse=int(eqn.params["reverse"])
     )
 
 
 @primitive("cumprod", "cummax", "cummin", "cumlogsumexp")
-def cumulate(w: Writer, eqn: Any, x: str) -> str:
+def cumulate(w: Writer, eqn: Equation, x: str) -> str:
     """By doubling: combine with what lies 1, 2, 4 … places before."""
     name, axis, shape = eqn.primitive.name, eqn.params["axis"], shape_of(eqn)
     size, dtype = shape[axis], type_of(eqn)
@@ -81,7 +85,7 @@ def _log_add(w: Writer, x: str, y: str, dtype: Any) -> str:
 
 
 @primitive("sort")
-def sort(w: Writer, eqn: Any, *xs: str) -> list[str]:
+def sort(w: Writer, eqn: Equation, *xs: str) -> list[str]:
     axis, size = eqn.params["dimension"], shape_of(eqn)[eqn.params["dimension"]]
     if eqn.params["num_keys"] > 1:
         raise UnsupportedForm("sorting by several keys has no ONNX form")
@@ -93,14 +97,14 @@ def sort(w: Writer, eqn: Any, *xs: str) -> list[str]:
 
 
 @primitive("top_k")
-def top_k(w: Writer, eqn: Any, x: str) -> list[str]:
+def top_k(w: Writer, eqn: Equation, x: str) -> list[str]:
     axis = eqn.params.get("axis", len(shape_of(eqn)) - 1)
     made = w.emit("TopK", x, w.shape([eqn.params["k"]]), outputs=2, axis=axis)
     return [made[0], w.cast(made[1], as_dtype(eqn.outvars[1].aval.dtype))]
 
 
 @primitive("dot_general")
-def dot_general(w: Writer, eqn: Any, x: str, y: str) -> str:
+def dot_general(w: Writer, eqn: Equation, x: str, y: str) -> str:
     """As one batched matrix product: [batch, free, contracted] times [batch, contracted, free]."""
     ((cx, cy), (bx, by)) = eqn.params["dimension_numbers"]
     sides = []
@@ -135,7 +139,7 @@ def _product(sizes: Any) -> Any:
 
 
 @primitive("conv_general_dilated")
-def conv(w: Writer, eqn: Any, x: str, weight: str) -> str:
+def conv(w: Writer, eqn: Equation, x: str, weight: str) -> str:
     p = eqn.params
     numbers = p["dimension_numbers"]
     if p["batch_group_count"] != 1:
@@ -153,9 +157,14 @@ def conv(w: Writer, eqn: Any, x: str, weight: str) -> str:
         x = w.emit("Slice", x, w.ints(first), w.ints(last), w.ints(axes))
         pads = [max(q, 0) for q in pads]
     out = w.emit(
-        "Conv", x, weight, strides=list(p["window_strides"]), pads=pads,
-        dilations=list(p["rhs_dilation"]), group=p["feature_group_count"],
-    )  # fmt: skip
+        "Conv",
+        x,
+        weight,
+        strides=list(p["window_strides"]),
+        pads=pads,
+        dilations=list(p["rhs_dilation"]),
+        group=p["feature_group_count"],
+    )
     back = list(np.argsort(numbers.out_spec))
     return out if back == sorted(back) else w.emit("Transpose", out, perm=[int(b) for b in back])
 
@@ -164,7 +173,7 @@ def _ordered(w: Writer, x: str, spec: Any) -> str:
     return x if list(spec) == sorted(spec) else w.emit("Transpose", x, perm=list(spec))
 
 
-def _stretched(w: Writer, eqn: Any, x: str, spec: Any, steps: Any) -> str:
+def _stretched(w: Writer, eqn: Equation, x: str, spec: Any, steps: Any) -> str:
     """Zeros between the elements of the spatial axes."""
     from bireme.convert.onnx.primitives.layout import _spread
 

@@ -7,7 +7,7 @@ each other axis whole.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,20 @@ from bireme.convert.onnx.primitives.layout import result_shape, shape_of
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.dtype import as_dtype
 
+if TYPE_CHECKING:
+    from bireme.convert.onnx.primitives import Equation
+
 
 def _positions(
-    w: Writer, index: str, shape: Any, batch: Any, order: list[int], given: Any, sizes: Any,
+    w: Writer,
+    index: str,
+    shape: Any,
+    batch: Any,
+    order: list[int],
+    given: Any,
+    sizes: Any,
     clip: bool,
-) -> str:  # fmt: skip
+) -> str:
     """[..., k] int64 positions over the axes in `order`; batch axes count along."""
     index = w.cast(index, as_dtype("int64"))
     lead = list(shape[:-1])
@@ -44,7 +53,7 @@ def _positions(
     return joined
 
 
-def _window(w: Writer, eqn: Any, x: str, index: str) -> str:
+def _window(w: Writer, eqn: Equation, x: str, index: str) -> str:
     """One window at a run-time position: a slice."""
     d, sizes, shape = eqn.params["dimension_numbers"], eqn.params["slice_sizes"], shape_of(eqn)
     axes = list(d.start_index_map)
@@ -60,7 +69,7 @@ def _window(w: Writer, eqn: Any, x: str, index: str) -> str:
 
 
 @primitive("gather")
-def gather(w: Writer, eqn: Any, x: str, index: str) -> str:
+def gather(w: Writer, eqn: Equation, x: str, index: str) -> str:
     d, sizes, shape = eqn.params["dimension_numbers"], eqn.params["slice_sizes"], shape_of(eqn)
     if len(shape_of(eqn, 1)) == 1:
         return _window(w, eqn, x, index)
@@ -104,7 +113,7 @@ _REDUCTION = {
 
 
 @primitive(*_REDUCTION)
-def scatter(w: Writer, eqn: Any, x: str, index: str, updates: str) -> str:
+def scatter(w: Writer, eqn: Equation, x: str, index: str, updates: str) -> str:
     d, shape = eqn.params["dimension_numbers"], shape_of(eqn)
     batch = dict(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
     put = [*d.inserted_window_dims, *d.operand_batching_dims]

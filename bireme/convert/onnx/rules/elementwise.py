@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.convert.onnx.rules import rule
 from bireme.convert.onnx.writer import Writer
 from bireme.core.dtype import as_dtype
 from bireme.core.op import Call
+
+if TYPE_CHECKING:
+    from bireme.core.dtype import DType
+
 
 _SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
@@ -113,5 +117,5 @@ def scale(w: Writer, call: Call, x: str, scale: str, bias: str, bias_after_scale
 
 
 @rule("cast")
-def cast(w: Writer, call: Call, x: str, dtype: Any) -> str:
+def cast(w: Writer, call: Call, x: str, dtype: DType) -> str:
     return w.cast(x, as_dtype(dtype))

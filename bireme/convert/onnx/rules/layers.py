@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bireme.convert.onnx.rules import rule
 from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.op import Call
+
+if TYPE_CHECKING:
+    from bireme.core.dtype import DType
 
 
 @rule("linear")
@@ -19,8 +23,8 @@ def linear(w: Writer, call: Call, x: str, weight: str, bias: str | None) -> str:
 def matmul(w: Writer, call: Call, x: str, y: str, transpose_x: bool, transpose_y: bool) -> str:
     return w.emit(
         "MatMul",
-        _turned(w, x, call.types[0].ndim, transpose_x),  # type: ignore[union-attr]
-        _turned(w, y, call.types[1].ndim, transpose_y),  # type: ignore[union-attr]
+        _turned(w, x, call.types[0].ndim, transpose_x),  # pyright: ignore[reportOptionalMemberAccess]
+        _turned(w, y, call.types[1].ndim, transpose_y),  # pyright: ignore[reportOptionalMemberAccess]
     )
 
 
@@ -31,12 +35,12 @@ def _turned(w: Writer, x: str, rank: int, turn: bool) -> str:
 
 
 @rule("softmax")
-def softmax(w: Writer, call: Call, x: str, axis: int, dtype: Any) -> str:
+def softmax(w: Writer, call: Call, x: str, axis: int, dtype: DType) -> str:
     return _last_axis(w, "Softmax", _wide(w, call, x), axis, call.outs[0].ndim)
 
 
 @rule("log_softmax")
-def log_softmax(w: Writer, call: Call, x: str, axis: int, dtype: Any) -> str:
+def log_softmax(w: Writer, call: Call, x: str, axis: int, dtype: DType) -> str:
     return _last_axis(w, "LogSoftmax", _wide(w, call, x), axis, call.outs[0].ndim)
 
 
@@ -55,7 +59,7 @@ def _last_axis(w: Writer, kind: str, x: str, axis: int, rank: int) -> str:
 def _wide(w: Writer, call: Call, x: str) -> str:
     """The input in the type of the result (softmax may be asked to compute in another)."""
     to = call.outs[0].dtype
-    return x if call.types[0].dtype is to else w.cast(x, to)  # type: ignore[union-attr]
+    return x if call.types[0].dtype is to else w.cast(x, to)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @rule("embedding")
@@ -66,16 +70,24 @@ def embedding(
     if padding_idx < 0:
         return rows
     index = call.types[0]
-    real = w.emit("Not", w.emit("Equal", x, w.constant(padding_idx, index.dtype)))  # type: ignore[union-attr]
+    real = w.emit("Not", w.emit("Equal", x, w.constant(padding_idx, index.dtype)))  # pyright: ignore[reportArgumentType, reportOptionalMemberAccess]
     keep = w.emit("Unsqueeze", w.cast(real, call.outs[0].dtype), w.ints([-1]))
     return w.emit("Mul", rows, keep)
 
 
 @rule("conv")
 def conv(
-    w: Writer, call: Call, x: str, weight: str, bias: str | None, stride: Any, pads: Any,
-    dilation: Any, groups: int, last: bool,
-) -> str:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    weight: str,
+    bias: str | None,
+    stride: Sequence[Any],
+    pads: Sequence[Any],
+    dilation: Sequence[Any],
+    groups: int,
+    last: bool,
+) -> str:
     out = w.emit(
         "Conv",
         _channels_first(w, x, call) if last else x,
@@ -89,13 +101,13 @@ def conv(
     return _channels_last(w, out, call) if last else out
 
 
-def _onnx_pads(pads: Any) -> list[int]:
+def _onnx_pads(pads: Sequence[Any]) -> list[int]:
     """((top, bottom), (left, right)) as ONNX's starts and then ends."""
     return [p[0] for p in pads] + [p[1] for p in pads]
 
 
 def _channels_first(w: Writer, x: str, call: Call) -> str:
-    rank = call.types[0].ndim  # type: ignore[union-attr]
+    rank = call.types[0].ndim  # pyright: ignore[reportOptionalMemberAccess]
     return w.emit("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,16 @@ from bireme.core.op import Call
 
 @rule("batch_norm")
 def batch_norm(
-    w: Writer, call: Call, x: str, weight: str | None, bias: str | None, mean: str,
-    variance: str, axis: int, epsilon: float,
-) -> str:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    weight: str | None,
+    bias: str | None,
+    mean: str,
+    variance: str,
+    axis: int,
+    epsilon: float,
+) -> str:
     t: Any = call.types[0]
     axis %= t.ndim
     order = [0, axis, *[i for i in range(1, t.ndim) if i != axis]]
@@ -33,7 +41,7 @@ def batch_norm(
     return w.emit("Transpose", out, perm=list(np.argsort(order))) if axis != 1 else out
 
 
-def _spread(w: Writer, name: str | None, shape: Any, call: Call, fill: float) -> str:
+def _spread(w: Writer, name: str | None, shape: Sequence[Any], call: Call, fill: float) -> str:
     if name is None:
         return w.constant(np.full(shape, fill), call.outs[0].dtype)
     return w.reshape(name, shape)
@@ -72,9 +80,15 @@ def _mean(w: Writer, call: Call, x: str, dims: int) -> str:
 
 
 def _scaled(
-    w: Writer, call: Call, x: str, variance: str, weight: str | None, bias: str | None,
-    shape: Any, epsilon: float,
-) -> str:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    variance: str,
+    weight: str | None,
+    bias: str | None,
+    shape: Sequence[Any],
+    epsilon: float,
+) -> str:
     safe = w.emit("Add", variance, w.constant(epsilon, call.outs[0].dtype))
     out = w.emit("Div", x, w.emit("Sqrt", safe))
     if weight is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,27 @@ from bireme.convert.onnx.writer import UnsupportedForm, Writer
 from bireme.core.op import Call
 
 _MODES = {
-    "nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear",
+    "nearest": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
     "bicubic": "cubic",
-}  # fmt: skip
+}
 
 
 @rule("interpolate")
 def interpolate(
-    w: Writer, call: Call, x: str, axes: Any, sizes: Any, scales: Any, mode: str,
-    align_corners: bool, align_mode: int, antialias: bool,
-) -> str:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    axes: Sequence[Any],
+    sizes: Sequence[Any],
+    scales: Sequence[Any],
+    mode: str,
+    align_corners: bool,
+    align_mode: int,
+    antialias: bool,
+) -> str:
     if antialias:
         raise UnsupportedForm("[interpolate] antialias=True has no form in this opset")
     if align_corners:
@@ -46,10 +58,19 @@ def interpolate(
 
 @rule("conv_transpose")
 def conv_transpose(
-    w: Writer, call: Call, x: str, weight: str, bias: str | None, space: Any, stride: Any,
-    pads: Any, dilation: Any, groups: int, last: bool,
-) -> str:  # fmt: skip
-    shapes: list[Any] = [t.shape for t in call.types[:2]]  # type: ignore[union-attr]
+    w: Writer,
+    call: Call,
+    x: str,
+    weight: str,
+    bias: str | None,
+    space: Sequence[Any],
+    stride: Sequence[Any],
+    pads: Sequence[Any],
+    dilation: Sequence[Any],
+    groups: int,
+    last: bool,
+) -> str:
+    shapes: list[Any] = [t.shape for t in call.types[:2]]  # pyright: ignore[reportOptionalMemberAccess]
     sizes = shapes[0][1:-1] if last else shapes[0][2:]
     missing = []
     for n, size, s, d, k, (low, high) in zip(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from bireme.convert.onnx.rules import rule
 from bireme.convert.onnx.writer import Writer
 from bireme.core.dtype import as_dtype
 from bireme.core.op import Call
+
+if TYPE_CHECKING:
+    from bireme.core.dtype import DType
 
 
 @rule("reshape", "flatten_all", "squeeze", "unsqueeze")
@@ -23,16 +27,16 @@ def transpose(w: Writer, call: Call, x: str, perm: tuple[int, ...]) -> str:
 
 
 @rule("expand")
-def expand(w: Writer, call: Call, x: str, shape: Any) -> str:
+def expand(w: Writer, call: Call, x: str, shape: Sequence[Any]) -> str:
     return w.emit("Expand", x, w.shape(call.outs[0].shape))
 
 
 @rule("tile")
 def tile(w: Writer, call: Call, x: str, repeat_times: tuple[Any, ...]) -> str:
-    rank = call.types[0].ndim  # type: ignore[union-attr]
+    rank = call.types[0].ndim  # pyright: ignore[reportOptionalMemberAccess]
     times = (1,) * (rank - len(repeat_times)) + tuple(repeat_times)
     if len(times) > rank:
-        shape = (1,) * (len(times) - rank) + call.types[0].shape  # type: ignore[union-attr]
+        shape = (1,) * (len(times) - rank) + call.types[0].shape  # pyright: ignore[reportOptionalMemberAccess]
         x = w.reshape(x, shape)
     return w.emit("Tile", x, w.shape(times))
 
@@ -49,14 +53,14 @@ def stack(w: Writer, call: Call, xs: list[str], axis: int) -> str:
 
 
 @rule("split")
-def split(w: Writer, call: Call, x: str, sections: Any, axis: int) -> list[str]:
+def split(w: Writer, call: Call, x: str, sections: Sequence[Any], axis: int) -> list[str]:
     sizes = [t.shape[axis] for t in call.outs]
     made = w.emit("Split", x, w.shape(sizes), outputs=len(sizes), axis=axis)
     return [made] if len(sizes) == 1 else made
 
 
 @rule("full")
-def full(w: Writer, call: Call, value: str, shape: Any, dtype: Any) -> str:
+def full(w: Writer, call: Call, value: str, shape: Sequence[Any], dtype: DType) -> str:
     scalar = w.reshape(w.cast(value, as_dtype(dtype)), ())
     return w.emit("Expand", scalar, w.shape(call.outs[0].shape))
 
@@ -68,7 +72,7 @@ def ones_like(w: Writer, call: Call, x: str) -> str:
 
 
 @rule("arange")
-def arange(w: Writer, call: Call, start: str, step: str, count: Any, dtype: Any) -> str:
+def arange(w: Writer, call: Call, start: str, step: str, count: object, dtype: DType) -> str:
     to = as_dtype(dtype)
     end = w.ints([count]) if type(count) is int else w.dimension(count)
     places = w.emit("Range", w.constant(0, "int64"), w.reshape(end, ()), w.constant(1, "int64"))

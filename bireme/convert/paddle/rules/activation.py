@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme.convert.paddle.interpreter import Step, rule
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+
+if TYPE_CHECKING:
+    from bireme.convert.paddle.interpreter import Results
+
 
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     # Paddle's op -> ours, where the op has no attributes that matter
@@ -38,33 +42,33 @@ for _kind, _function in _PLAIN.items():
 
 
 @rule("leaky_relu")
-def leaky_relu(step: Step) -> Any:
+def leaky_relu(step: Step) -> Results:
     return F.leaky_relu(step.need("X"), step.attr("alpha", 0.02))
 
 
 @rule("elu")
-def elu(step: Step) -> Any:
+def elu(step: Step) -> Results:
     return F.elu(step.need("X"), step.attr("alpha", 1.0))
 
 
 @rule("celu")
-def celu(step: Step) -> Any:
+def celu(step: Step) -> Results:
     return F.celu(step.need("X"), step.attr("alpha", 1.0))
 
 
 @rule("selu")
-def selu(step: Step) -> Any:
+def selu(step: Step) -> Results:
     scale = step.attr("scale", 1.0507009873554805)
     return F.selu(step.need("X"), scale, step.attr("alpha", 1.6732632423543772))
 
 
 @rule("gelu")
-def gelu(step: Step) -> Any:
+def gelu(step: Step) -> Results:
     return F.gelu(step.need("X"), step.attr("approximate", False))
 
 
 @rule("hard_swish")
-def hard_swish(step: Step) -> Any:
+def hard_swish(step: Step) -> Results:
     x = step.need("X")
     limit, scale, offset = [
         step.attr(name, default)
@@ -76,49 +80,49 @@ def hard_swish(step: Step) -> Any:
 
 
 @rule("hard_sigmoid")
-def hard_sigmoid(step: Step) -> Any:
+def hard_sigmoid(step: Step) -> Results:
     return F.hardsigmoid(step.need("X"), step.attr("slope", 0.2), step.attr("offset", 0.5))
 
 
 @rule("swish")
-def swish(step: Step) -> Any:
+def swish(step: Step) -> Results:
     x, beta = step.need("X"), step.attr("beta", 1.0)
     return F.silu(x) if beta == 1.0 else x * F.sigmoid(x * beta)
 
 
 @rule("softplus")
-def softplus(step: Step) -> Any:
+def softplus(step: Step) -> Results:
     return F.softplus(step.need("X"), step.attr("beta", 1.0), step.attr("threshold", 20.0))
 
 
 @rule("brelu")
-def brelu(step: Step) -> Any:
+def brelu(step: Step) -> Results:
     return bireme.clip(step.need("X"), step.attr("t_min", 0.0), step.attr("t_max", 24.0))
 
 
 @rule("hard_shrink")
-def hard_shrink(step: Step) -> Any:
+def hard_shrink(step: Step) -> Results:
     return F.hardshrink(step.need("X"), step.attr("threshold", 0.5))
 
 
 @rule("softshrink")
-def softshrink(step: Step) -> Any:
+def softshrink(step: Step) -> Results:
     return F.softshrink(step.need("X"), step.attr("lambda", 0.5))
 
 
 @rule("thresholded_relu")
-def thresholded_relu(step: Step) -> Any:
+def thresholded_relu(step: Step) -> Results:
     x = step.need("X")
     return bireme.where(x > step.attr("threshold", 1.0), x, step.attr("value", 0.0))
 
 
 @rule("stanh")
-def stanh(step: Step) -> Any:
+def stanh(step: Step) -> Results:
     return bireme.stanh(step.need("X"), step.attr("scale_a", 0.67), step.attr("scale_b", 1.7159))
 
 
 @rule("prelu")
-def prelu(step: Step) -> Any:
+def prelu(step: Step) -> Results:
     x, alpha = step.need("X"), step.need("Alpha")
     mode = step.attr("mode", "all")
     if mode == "element":
@@ -130,22 +134,22 @@ def prelu(step: Step) -> Any:
 
 
 @rule("softmax")
-def softmax(step: Step) -> Any:
+def softmax(step: Step) -> Results:
     return F.softmax(step.need("X"), step.attr("axis", -1))
 
 
 @rule("log_softmax")
-def log_softmax(step: Step) -> Any:
+def log_softmax(step: Step) -> Results:
     return F.log_softmax(step.need("X"), step.attr("axis", -1))
 
 
 @rule("maxout")
-def maxout(step: Step) -> Any:
+def maxout(step: Step) -> Results:
     return F.maxout(step.need("X"), step.attr("groups"), step.attr("axis", 1))
 
 
 @rule("dropout")
-def dropout(step: Step) -> Any:
+def dropout(step: Step) -> Results:
     # A saved model infers; 'downgrade_in_infer' trains unscaled and shrinks afterwards.
     x = step.need("X")
     p = step.number("dropout_prob", "P", default=0.5)

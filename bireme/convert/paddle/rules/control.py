@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme.convert.paddle.interpreter import Scope, Step, as_tensor, rule
@@ -11,6 +11,10 @@ from bireme.convert.paddle.known import Known
 from bireme.convert.paddle.program import Block, ModelFileError, UnsupportedModel
 from bireme.core.tensor import Tensor
 from bireme.static.nn import control_flow
+
+if TYPE_CHECKING:
+    from bireme.convert.paddle.interpreter import Results
+
 
 MAX_WRITTEN_OUT = 64  # turns of a loop whose conditions are known
 
@@ -52,14 +56,14 @@ class _Shadow(dict[str, Any]):
         return self.around[name]
 
 
-def known_truth(value: Any) -> bool | None:
+def known_truth(value: Tensor | Known) -> bool | None:
     """The truth of a condition, or None where only the run knows it."""
     if isinstance(value, Known) and value.is_numeric and value.array.size == 1:
         return bool(value.array.ravel()[0])
     return None
 
 
-def select(condition: Any, yes: Any, no: Any) -> Any:
+def select(condition: Any, yes: Any, no: Any) -> Results:
     """What a branch leaves: both were computed, one is kept."""
     if isinstance(yes, list) and isinstance(no, list):
         return [select(condition, a, b) for a, b in zip(yes, no, strict=True)]
@@ -73,7 +77,7 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 
 
 @rule("if_branches")
-def if_(step: Step) -> Any:
+def if_(step: Step) -> Results:
     """PIR's `if`: two blocks that end in a yield."""
     condition = step.raw("Cond")
     branches = [_block(step, name) for name in ("true_block", "false_block")]
@@ -94,7 +98,7 @@ def _flag(condition: Any) -> Tensor:
 
 
 @rule("yield_values")
-def yield_(step: Step) -> Any:
+def yield_(step: Step) -> Results:
     return {}
 
 
@@ -121,7 +125,7 @@ def _loop(condition: Any, values: list[Any], turn: Callable[[list[Any]], list[An
 
 
 @rule("while_loop")
-def while_loop(step: Step) -> Any:
+def while_loop(step: Step) -> Results:
     """PIR's `while`: a block of arguments, whose yield gives the condition and the next ones."""
     body = _block(step, "body_block")
     names = step.attr("arguments")
@@ -134,12 +138,14 @@ def while_loop(step: Step) -> Any:
 
 
 @rule("while")
-def while_(step: Step) -> Any:
+def while_(step: Step) -> Results:
     """The fluid loop: its block writes the outer variables, the condition among them."""
     body = _block(step, "sub_block")
     (flag,) = step.op.inputs["Condition"]
     written = {n for op in body.ops for names in op.outputs.values() for n in names}
     carried = sorted(n for n in written if n != flag and step.scope.find(n) is not None)
+    if flag not in written and known_truth(step.scope[flag]) is not False:
+        raise ModelFileError(f"a loop never changes its condition {flag!r:.80}, so it has no end")
 
     def turn(values: list[Any]) -> list[Any]:
         inner = _inside(step, body, dict(zip(carried, values, strict=True)))
@@ -154,7 +160,7 @@ def while_(step: Step) -> Any:
 
 
 @rule("conditional_block", "conditional_block_infer")
-def conditional_block(step: Step) -> Any:
+def conditional_block(step: Step) -> Results:
     """A fluid branch; `select_input` picks between the results of two of them."""
     known = known_truth(step.raw("Cond"))
     if known is False:
@@ -171,7 +177,7 @@ def conditional_block(step: Step) -> Any:
 
 
 @rule("select_input")
-def select_input(step: Step) -> Any:
+def select_input(step: Step) -> Results:
     no, yes = [step.scope.values.get(n) for n in step.op.inputs["X"]]
     mask = step.raw("Mask")
     known = known_truth(mask)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme.convert.paddle.interpreter import Step, rule
 from bireme.convert.paddle.program import UnsupportedModel
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
+
+if TYPE_CHECKING:
+    from bireme.convert.paddle.interpreter import Results
+
 
 # --- two tensors ----------------------------------------------------------------------------------
 
@@ -63,7 +67,7 @@ for _kind, _function in _BINARY.items():
 
 
 @rule("elementwise_div")
-def divide(step: Step) -> Any:
+def divide(step: Step) -> Results:
     x, y = aligned(step.need("X"), step.need("Y"), step.attr("axis", -1))
     if x.dtype.is_integer and y.dtype.is_integer:
         return bireme.cast(bireme.trunc(bireme.divide(x, y)), x.dtype)
@@ -71,7 +75,7 @@ def divide(step: Step) -> Any:
 
 
 @rule("scale")
-def scale(step: Step) -> Any:
+def scale(step: Step) -> Results:
     factor = step.number("scale", "ScaleTensor", default=1.0)
     x, bias = step.need("X"), step.attr("bias", 0.0)
     if isinstance(factor, int | float) and factor == 1.0 and bias == 0.0:
@@ -82,37 +86,37 @@ def scale(step: Step) -> Any:
 
 
 @rule("pow")
-def power(step: Step) -> Any:
+def power(step: Step) -> Results:
     return bireme.pow(step.need("X"), step.number("factor", "FactorTensor", default=1.0))
 
 
 @rule("clip")
-def clip(step: Step) -> Any:
+def clip(step: Step) -> Results:
     return bireme.clip(step.need("X"), step.number("min", "Min"), step.number("max", "Max"))
 
 
 @rule("cast")
-def cast(step: Step) -> Any:
+def cast(step: Step) -> Results:
     return bireme.cast(step.need("X"), step.dtype("out_dtype"))
 
 
 @rule("sum")
-def add_n(step: Step) -> Any:
+def add_n(step: Step) -> Results:
     return bireme.add_n(step.many("X"))
 
 
 @rule("increment")
-def increment(step: Step) -> Any:
+def increment(step: Step) -> Results:
     return step.need("X") + step.attr("step", 1.0)
 
 
 @rule("where")
-def where(step: Step) -> Any:
+def where(step: Step) -> Results:
     return bireme.where(step.need("Condition"), step.need("X"), step.need("Y"))
 
 
 @rule("cumsum")
-def cumsum(step: Step) -> Any:
+def cumsum(step: Step) -> Results:
     x = step.need("X")
     if step.attr("exclusive", False) or step.attr("reverse", False):
         raise UnsupportedModel("cumsum that is exclusive or reversed")
@@ -122,13 +126,13 @@ def cumsum(step: Step) -> Any:
 
 
 @rule("p_norm")
-def p_norm(step: Step) -> Any:
+def p_norm(step: Step) -> Results:
     axis = None if step.attr("asvector", False) else step.attr("axis", -1)
     return bireme.norm(step.need("X"), step.attr("porder", 2.0), axis, step.attr("keepdim", False))
 
 
 @rule("norm")
-def normalize(step: Step) -> Any:
+def normalize(step: Step) -> Results:
     x, axis = step.need("X"), step.attr("axis", -1)
     total = bireme.sum(x * x, axis, keepdim=True) + step.attr("epsilon", 1e-10)
     length = bireme.sqrt(total)
@@ -139,18 +143,20 @@ def normalize(step: Step) -> Any:
 
 
 @rule("matmul_v2")
-def matmul_v2(step: Step) -> Any:
+def matmul_v2(step: Step) -> Results:
     return bireme.matmul(
         step.need("X"), step.need("Y"), step.attr("trans_x", False), step.attr("trans_y", False)
     )
 
 
 @rule("matmul")
-def matmul(step: Step) -> Any:
+def matmul(step: Step) -> Results:
     out = bireme.matmul(
-        step.need("X"), step.need("Y"), step.attr("transpose_X", False),
+        step.need("X"),
+        step.need("Y"),
+        step.attr("transpose_X", False),
         step.attr("transpose_Y", False),
-    )  # fmt: skip
+    )
     alpha = step.attr("alpha", 1.0)
     return out if alpha == 1.0 else out * alpha
 
@@ -173,13 +179,13 @@ def product(x: Tensor, y: Tensor, columns_x: int, columns_y: int = 1) -> Tensor:
 
 
 @rule("mul")
-def mul(step: Step) -> Any:
+def mul(step: Step) -> Results:
     columns = step.attr("x_num_col_dims", 1), step.attr("y_num_col_dims", 1)
     return product(step.need("X"), step.need("Y"), *columns)
 
 
 @rule("fc")
-def fc(step: Step) -> Any:
+def fc(step: Step) -> Results:
     out = product(step.need("Input"), step.need("W"), step.attr("in_num_col_dims", 1))
     bias = step("Bias")
     if bias is not None:
@@ -191,13 +197,13 @@ def fc(step: Step) -> Any:
 
 
 @rule("addmm")
-def addmm(step: Step) -> Any:
+def addmm(step: Step) -> Results:
     alpha, beta = step.attr("Alpha", 1.0), step.attr("Beta", 1.0)
     return bireme.addmm(step.need("Input"), step.need("X"), step.need("Y"), beta, alpha)
 
 
 @rule("einsum")
-def einsum(step: Step) -> Any:
+def einsum(step: Step) -> Results:
     return bireme.einsum(step.attr("equation"), *step.many("Operands"))
 
 
@@ -231,18 +237,18 @@ for _kind, _function in _REDUCE.items():
 
 
 @rule("mean")
-def mean(step: Step) -> Any:
+def mean(step: Step) -> Results:
     return bireme.mean(step.need("X"))
 
 
 @rule("squared_l2_norm")
-def squared_l2_norm(step: Step) -> Any:
+def squared_l2_norm(step: Step) -> Results:
     x = step.need("X")
     return bireme.reshape(bireme.sum(x * x), [1])
 
 
 @rule("arg_max", "arg_min")
-def arg_max(step: Step) -> Any:
+def arg_max(step: Step) -> Results:
     find = bireme.argmax if step.op.type == "arg_max" else bireme.argmin
     axis = None if step.attr("flatten", False) else step.axis("axis", "AxisTensor", default=-1)
     to = step.dtype("dtype", "int64")
@@ -250,23 +256,26 @@ def arg_max(step: Step) -> Any:
 
 
 @rule("argsort")
-def argsort(step: Step) -> Any:
+def argsort(step: Step) -> Results:
     x, axis = step.need("X"), step.attr("axis", -1)
     order = bireme.argsort(x, axis, step.attr("descending", False), step.attr("stable", False))
     return {"Out": bireme.take_along_axis(x, order, axis), "Indices": order}
 
 
 @rule("top_k", "top_k_v2")
-def top_k(step: Step) -> Any:
+def top_k(step: Step) -> Results:
     values, places = bireme.topk(
-        step.need("X"), int(step.axis("k", "K", default=1)), step.attr("axis", -1),
-        step.attr("largest", True), step.attr("sorted", True),
-    )  # fmt: skip
+        step.need("X"),
+        int(step.axis("k", "K", default=1)),
+        step.attr("axis", -1),
+        step.attr("largest", True),
+        step.attr("sorted", True),
+    )
     return {"Out": values, "Indices": places}
 
 
 @rule("kthvalue")
-def kthvalue(step: Step) -> Any:
+def kthvalue(step: Step) -> Results:
     found, at = bireme.kthvalue(
         step.need("X"), step.attr("k", 1), step.attr("axis", -1), step.attr("keepdim", False)
     )

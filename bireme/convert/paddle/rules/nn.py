@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme.convert.paddle.interpreter import Step, dims_of, rule
@@ -11,8 +11,11 @@ from bireme.convert.paddle.program import UnsupportedModel
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 
+if TYPE_CHECKING:
+    from bireme.convert.paddle.interpreter import Results
 
-def padding_of(step: Step) -> Any:
+
+def padding_of(step: Step) -> Results:
     how = step.attr("padding_algorithm", "EXPLICIT")
     return list(step.attr("paddings", [0, 0])) if how == "EXPLICIT" else how
 
@@ -25,10 +28,15 @@ def layout_of(step: Step, name: str = "data_format") -> str:
 def _conv(convolve: Callable[..., Tensor]) -> Callable[[Step], Any]:
     def run(step: Step) -> Any:
         out = convolve(
-            step.need("Input"), step.need("Filter"), None, list(step.attr("strides", [1])),
-            padding_of(step), list(step.attr("dilations", [1])), step.attr("groups", 1),
+            step.need("Input"),
+            step.need("Filter"),
+            None,
+            list(step.attr("strides", [1])),
+            padding_of(step),
+            list(step.attr("dilations", [1])),
+            step.attr("groups", 1),
             layout_of(step),
-        )  # fmt: skip
+        )
         bias = step("Bias")
         if bias is not None and bias.size:
             shape = [1] * out.ndim
@@ -43,41 +51,58 @@ rule("conv2d", "depthwise_conv2d", out="Output")(_conv(F.conv2d))
 
 
 @rule("conv3d", out="Output")
-def conv3d(step: Step) -> Any:
+def conv3d(step: Step) -> Results:
     given = layout_of(step)
     return F.conv3d(
-        step.need("Input"), step.need("Filter"), None, list(step.attr("strides", [1, 1, 1])),
-        padding_of(step), list(step.attr("dilations", [1, 1, 1])), step.attr("groups", 1),
+        step.need("Input"),
+        step.need("Filter"),
+        None,
+        list(step.attr("strides", [1, 1, 1])),
+        padding_of(step),
+        list(step.attr("dilations", [1, 1, 1])),
+        step.attr("groups", 1),
         "NCDHW" if given == "NCHW" else given,
-    )  # fmt: skip
+    )
 
 
 @rule("conv2d_transpose", "depthwise_conv2d_transpose", out="Output")
-def conv2d_transpose(step: Step) -> Any:
+def conv2d_transpose(step: Step) -> Results:
     size = step.ints("output_size", "OutputSize")
     return F.conv2d_transpose(
-        step.need("Input"), step.need("Filter"), None, list(step.attr("strides", [1, 1])),
-        padding_of(step), list(step.attr("output_padding", [])) or 0,
-        list(step.attr("dilations", [1, 1])), step.attr("groups", 1), size or None,
+        step.need("Input"),
+        step.need("Filter"),
+        None,
+        list(step.attr("strides", [1, 1])),
+        padding_of(step),
+        list(step.attr("output_padding", [])) or 0,
+        list(step.attr("dilations", [1, 1])),
+        step.attr("groups", 1),
+        size or None,
         layout_of(step),
-    )  # fmt: skip
+    )
 
 
 @rule("deformable_conv", "deformable_conv_v1", out="Output")
-def deformable_conv(step: Step) -> Any:
+def deformable_conv(step: Step) -> Results:
     ops = getattr(bireme.vision, "ops", None)
     if ops is None or not hasattr(ops, "deform_conv2d"):
         raise UnsupportedModel("deformable convolution")
     return ops.deform_conv2d(
-        step.need("Input"), step.need("Offset"), step.need("Filter"), None,
-        list(step.attr("strides", [1, 1])), list(step.attr("paddings", [0, 0])),
-        list(step.attr("dilations", [1, 1])), step.attr("deformable_groups", 1),
-        step.attr("groups", 1), step("Mask"),
-    )  # fmt: skip
+        step.need("Input"),
+        step.need("Offset"),
+        step.need("Filter"),
+        None,
+        list(step.attr("strides", [1, 1])),
+        list(step.attr("paddings", [0, 0])),
+        list(step.attr("dilations", [1, 1])),
+        step.attr("deformable_groups", 1),
+        step.attr("groups", 1),
+        step("Mask"),
+    )
 
 
 @rule("pool2d")
-def pool2d(step: Step) -> Any:
+def pool2d(step: Step) -> Results:
     x, layout = step.need("X"), layout_of(step)
     largest = step.attr("pooling_type", "max") == "max"
     sizes = step.ints("ksize", "KernelSize")
@@ -97,7 +122,7 @@ def pool2d(step: Step) -> Any:
 
 
 @rule("max_pool2d_with_index")
-def pool_with_index(step: Step) -> Any:
+def pool_with_index(step: Step) -> Results:
     x, sizes = step.need("X"), step.ints("ksize", "KernelSize")
     if step.attr("adaptive", False) or step.attr("global_pooling", False):
         out, at = F.adaptive_max_pool2d(x, 1 if step.attr("global_pooling") else sizes, True)
@@ -109,16 +134,20 @@ def pool_with_index(step: Step) -> Any:
 
 
 @rule("batch_norm", "sync_batch_norm", out="Y")
-def batch_norm(step: Step) -> Any:
+def batch_norm(step: Step) -> Results:
     return F.batch_norm(
-        step.need("X"), step.need("Mean"), step.need("Variance"), step("Scale"), step("Bias"),
+        step.need("X"),
+        step.need("Mean"),
+        step.need("Variance"),
+        step("Scale"),
+        step("Bias"),
         epsilon=step.attr("epsilon", 1e-5),
         data_format=step.attr("data_layout", "NCHW"),
-    )  # fmt: skip
+    )
 
 
 @rule("layer_norm", out="Y")
-def layer_norm(step: Step) -> Any:
+def layer_norm(step: Step) -> Results:
     x = step.need("X")
     shape = list(dims_of(x)[step.attr("begin_norm_axis", 1) :])
     scale, bias = [
@@ -128,29 +157,33 @@ def layer_norm(step: Step) -> Any:
 
 
 @rule("instance_norm", out="Y")
-def instance_norm(step: Step) -> Any:
+def instance_norm(step: Step) -> Results:
     return F.instance_norm(
         step.need("X"), weight=step("Scale"), bias=step("Bias"), eps=step.attr("epsilon", 1e-5)
     )
 
 
 @rule("group_norm", out="Y")
-def group_norm(step: Step) -> Any:
+def group_norm(step: Step) -> Results:
     return F.group_norm(
-        step.need("X"), step.attr("groups", 1), step.attr("epsilon", 1e-5), step("Scale"),
-        step("Bias"), step.attr("data_layout", "NCHW"),
-    )  # fmt: skip
+        step.need("X"),
+        step.attr("groups", 1),
+        step.attr("epsilon", 1e-5),
+        step("Scale"),
+        step("Bias"),
+        step.attr("data_layout", "NCHW"),
+    )
 
 
 @rule("affine_channel")
-def affine_channel(step: Step) -> Any:
+def affine_channel(step: Step) -> Results:
     shape = [1, -1, 1, 1] if step.attr("data_layout", "NCHW") == "NCHW" else [1, 1, 1, -1]
     scale, bias = [bireme.reshape(step.need(s), shape) for s in ("Scale", "Bias")]
     return step.need("X") * scale + bias
 
 
 @rule("lrn")
-def lrn(step: Step) -> Any:
+def lrn(step: Step) -> Results:
     # The op sums alpha * x^2 over the window; the function divides alpha by its size.
     n = step.attr("n", 5)
     return F.local_response_norm(
@@ -163,13 +196,16 @@ def lrn(step: Step) -> Any:
 
 
 _MODES = {
-    "nearest_interp": "nearest", "bilinear_interp": "bilinear", "bicubic_interp": "bicubic",
-    "linear_interp": "linear", "trilinear_interp": "trilinear",
-}  # fmt: skip
+    "nearest_interp": "nearest",
+    "bilinear_interp": "bilinear",
+    "bicubic_interp": "bicubic",
+    "linear_interp": "linear",
+    "trilinear_interp": "trilinear",
+}
 
 
 @rule(*_MODES, *[f"{kind}_v2" for kind in _MODES])
-def interpolate(step: Step) -> Any:
+def interpolate(step: Step) -> Results:
     x = step.need("X")
     mode = _MODES[step.op.type.removesuffix("_v2")]
     given = step.attr("data_layout", "NCHW")
@@ -196,13 +232,13 @@ def interpolate(step: Step) -> Any:
 
 
 @rule("pad")
-def pad(step: Step) -> Any:
+def pad(step: Step) -> Results:
     value = step.number("pad_value", "PadValue", default=0.0)
     return F.pad(step.need("X"), step.ints("paddings"), "constant", value, pad_from_left_axis=True)
 
 
 @rule("pad2d", "pad3d")
-def pad3d(step: Step) -> Any:
+def pad3d(step: Step) -> Results:
     amounts = step.ints("paddings", "Paddings")
     value = step.attr("value", step.attr("pad_value", 0.0))
     mode: str = step.attr("mode", "constant")
@@ -215,7 +251,7 @@ def pad3d(step: Step) -> Any:
 
 
 @rule("lookup_table", "lookup_table_v2")
-def embedding(step: Step) -> Any:
+def embedding(step: Step) -> Results:
     ids, table = step.need("Ids"), step.need("W")
     if step.op.type == "lookup_table":
         ids = bireme.squeeze(ids, -1)
@@ -228,44 +264,50 @@ def embedding(step: Step) -> Any:
 
 
 @rule("grid_sampler", out="Output")
-def grid_sampler(step: Step) -> Any:
+def grid_sampler(step: Step) -> Results:
     return F.grid_sample(
-        step.need("X"), step.need("Grid"), step.attr("mode", "bilinear"),
-        step.attr("padding_mode", "zeros"), step.attr("align_corners", True),
-    )  # fmt: skip
+        step.need("X"),
+        step.need("Grid"),
+        step.attr("mode", "bilinear"),
+        step.attr("padding_mode", "zeros"),
+        step.attr("align_corners", True),
+    )
 
 
 @rule("affine_grid", out="Output")
-def affine_grid(step: Step) -> Any:
+def affine_grid(step: Step) -> Results:
     shape = step.ints("output_shape", "OutputShape")
     return F.affine_grid(step.need("Theta"), shape, step.attr("align_corners", True))
 
 
 @rule("unfold", out="Y")
-def unfold(step: Step) -> Any:
+def unfold(step: Step) -> Results:
     names = ("kernel_sizes", "strides", "paddings", "dilations")
     kernel, strides, paddings, dilations = [list(step.attr(n)) for n in names]
     return F.unfold(step.need("X"), kernel, strides, paddings, dilations)
 
 
 @rule("shuffle_channel")
-def shuffle_channel(step: Step) -> Any:
+def shuffle_channel(step: Step) -> Results:
     return F.channel_shuffle(step.need("X"), step.attr("group", 1))
 
 
 @rule("temporal_shift")
-def temporal_shift(step: Step) -> Any:
+def temporal_shift(step: Step) -> Results:
     return F.temporal_shift(step.need("X"), step.attr("seg_num"), step.attr("shift_ratio", 0.25))
 
 
 @rule("label_smooth")
-def label_smooth(step: Step) -> Any:
+def label_smooth(step: Step) -> Results:
     return F.label_smooth(step.need("X"), step("PriorDist"), step.attr("epsilon", 0.1))
 
 
 @rule("flash_attn", out="out")
-def flash_attn(step: Step) -> Any:
+def flash_attn(step: Step) -> Results:
     return F.scaled_dot_product_attention(
-        step.need("q"), step.need("k"), step.need("v"), step("attn_mask"),
+        step.need("q"),
+        step.need("k"),
+        step.need("v"),
+        step("attn_mask"),
         is_causal=step.attr("causal", False),
-    )  # fmt: skip
+    )

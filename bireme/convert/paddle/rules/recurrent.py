@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme.convert.paddle.interpreter import Step, rule
 from bireme.convert.paddle.program import ModelFileError
 from bireme.core.tensor import Tensor
 from bireme.ops import rnn as cells
+
+if TYPE_CHECKING:
+    from bireme.convert.paddle.interpreter import Results
 
 
 def _layer(
@@ -25,7 +28,7 @@ def _layer(
 
 
 @rule("rnn")
-def rnn(step: Step) -> Any:
+def rnn(step: Step) -> Results:
     mode, layers = step.attr("mode", "RNN_TANH"), step.attr("num_layers", 1)
     ways = 2 if step.attr("is_bidirec", False) else 1
     weights, states = step.many("WeightList"), step.many("PreState")

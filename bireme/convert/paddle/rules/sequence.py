@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import bireme
 from bireme.convert.paddle.interpreter import Step, dims_of, rule
@@ -11,6 +11,9 @@ from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 from bireme.ops import ragged
 
+if TYPE_CHECKING:
+    from bireme.convert.paddle.interpreter import Results
+
 
 def _no_first_state(step: Step, *slots: str) -> None:
     if any(step.raw(s) is not None for s in slots):
@@ -18,31 +21,42 @@ def _no_first_state(step: Step, *slots: str) -> None:
 
 
 @rule("gru", out="Hidden")
-def gru(step: Step) -> Any:
+def gru(step: Step) -> Results:
     _no_first_state(step, "H0")
     return ragged.ragged_gru(
-        step.need("Input"), step.need("Weight"), step("Bias"), step.lod("Input"),
-        step.attr("is_reverse", False), step.attr("gate_activation", "sigmoid"),
-        step.attr("activation", "tanh"), step.attr("origin_mode", False),
-    )  # fmt: skip
+        step.need("Input"),
+        step.need("Weight"),
+        step("Bias"),
+        step.lod("Input"),
+        step.attr("is_reverse", False),
+        step.attr("gate_activation", "sigmoid"),
+        step.attr("activation", "tanh"),
+        step.attr("origin_mode", False),
+    )
 
 
 @rule("lstm")
-def lstm(step: Step) -> Any:
+def lstm(step: Step) -> Results:
     _no_first_state(step, "H0", "C0")
-    names = ("gate_activation", "sigmoid"), ("cell_activation", "tanh"), (
-        "candidate_activation", "tanh"
-    )  # fmt: skip
+    names = (
+        ("gate_activation", "sigmoid"),
+        ("cell_activation", "tanh"),
+        ("candidate_activation", "tanh"),
+    )
     hidden, cell = ragged.ragged_lstm(
-        step.need("Input"), step.need("Weight"), step("Bias"), step.lod("Input"),
-        step.attr("is_reverse", False), *[step.attr(n, d) for n, d in names],
+        step.need("Input"),
+        step.need("Weight"),
+        step("Bias"),
+        step.lod("Input"),
+        step.attr("is_reverse", False),
+        *[step.attr(n, d) for n, d in names],
         step.attr("use_peepholes", True),
-    )  # fmt: skip
+    )
     return {"Hidden": hidden, "Cell": cell}
 
 
 @rule("crf_decoding", out="ViterbiPath")
-def crf_decoding(step: Step) -> Any:
+def crf_decoding(step: Step) -> Results:
     if step.raw("Length") is not None:
         raise UnsupportedModel("crf_decoding over a padded batch")
     path = ragged.ragged_viterbi(
@@ -63,7 +77,7 @@ def _column(x: Tensor, like: Tensor) -> Tensor:
 
 
 @rule("sequence_pool")
-def sequence_pool(step: Step) -> Any:
+def sequence_pool(step: Step) -> Results:
     x, offsets = step.need("X"), step.lod("X")
     kind = step.attr("pooltype", "AVERAGE").upper()
     starts, ends = offsets[:-1], offsets[1:]
@@ -85,7 +99,7 @@ def sequence_pool(step: Step) -> Any:
 
 
 @rule("sequence_softmax")
-def sequence_softmax(step: Step) -> Any:
+def sequence_softmax(step: Step) -> Results:
     x, offsets = step.need("X"), step.lod("X")
     ids = _rows(step, "X")[0]
     power = bireme.exp(x - bireme.gather(ragged.ragged_max(x, offsets), ids))
@@ -93,7 +107,7 @@ def sequence_softmax(step: Step) -> Any:
 
 
 @rule("sequence_reverse", out="Y")
-def sequence_reverse(step: Step) -> Any:
+def sequence_reverse(step: Step) -> Results:
     _, starts, ends = _rows(step, "X")
     x = step.need("X")
     at = bireme.arange(0, dims_of(x)[0], dtype="int64")
@@ -101,7 +115,7 @@ def sequence_reverse(step: Step) -> Any:
 
 
 @rule("sequence_conv")
-def sequence_conv(step: Step) -> Any:
+def sequence_conv(step: Step) -> Results:
     x, kernel = step.need("X"), step.need("Filter")
     if step.attr("contextStride", 1) != 1 or step.raw("PaddingData") is not None:
         raise UnsupportedModel("sequence_conv with a stride or trained padding")
@@ -118,7 +132,7 @@ def sequence_conv(step: Step) -> Any:
 
 
 @rule("sequence_expand", "sequence_expand_as")
-def sequence_expand(step: Step) -> Any:
+def sequence_expand(step: Step) -> Results:
     x_names = step.op.inputs.get("X", [])
     if step.op.type == "sequence_expand" and any(n in step.scope.lod for n in x_names):
         raise UnsupportedModel("sequence_expand of an input that has sequences itself")
@@ -129,7 +143,7 @@ def sequence_expand(step: Step) -> Any:
 
 
 @rule("lod_reset")
-def lod_reset(step: Step) -> Any:
+def lod_reset(step: Step) -> Results:
     names = step.op.inputs.get("Y", [])
     if not names or names[0] not in step.scope.lod:
         raise UnsupportedModel("lod_reset to lengths that are not another input's")
@@ -139,7 +153,7 @@ def lod_reset(step: Step) -> Any:
 
 
 @rule("sequence_mask", out="Y")
-def sequence_mask(step: Step) -> Any:
+def sequence_mask(step: Step) -> Results:
     longest = step.axis("maxlen", "MaxLenTensor", default=-1)
     dtype = step.dtype("out_dtype", "int64")
     return F.sequence_mask(step.need("X"), None if longest < 0 else longest, dtype)

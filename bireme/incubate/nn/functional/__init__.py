@@ -5,7 +5,7 @@ They are compositions: the compiler fuses what Paddle wrote by hand.
 
 from __future__ import annotations
 
-from bireme.core.keywords import accept as _accept
+from bireme.api.keywords import explained as _explained
 from bireme.incubate.nn.functional.decoding import (
     blha_get_max_len,
     int_bincount,
@@ -102,4 +102,4 @@ __all__ = [
     "variable_length_memory_efficient_attention",
 ]  # fmt: skip
 
-globals().update(_accept("incubate.nn.functional", {name: globals()[name] for name in __all__}))
+globals().update(_explained({name: globals()[name] for name in __all__}))

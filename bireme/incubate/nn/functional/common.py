@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import bireme as paddle
@@ -30,7 +31,7 @@ def check_alone(name: str, ring_id: int) -> None:
         )
 
 
-def activation(name: str, method: str) -> Any:
+def activation(name: str, method: str) -> Callable[..., Tensor]:
     if method not in ACTIVATIONS:
         raise InvalidArgument(
             f"[{name}] the activation must be one of {', '.join(ACTIVATIONS)}. Received: {method!r}"
@@ -51,7 +52,12 @@ def quantized(
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, dropout: Any = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    mask: Tensor | None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """softmax(scale * q k^T + mask) v on [batch, heads, rows, size]; k and v may have fewer
     heads, each of which serves a group of q's."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import bireme as paddle
+from bireme.api.types import DTypeLike
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
@@ -21,10 +22,16 @@ def hidden(visible: Tensor) -> Tensor:
 
 
 def variable_length_memory_efficient_attention(
-    query: Tensor, key: Tensor, value: Tensor, seq_lens: Tensor, kv_seq_lens: Tensor,
-    mask: Tensor | None = None, scale: float | None = None, causal: bool = False,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    seq_lens: Tensor,
+    kv_seq_lens: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = False,
     pre_cache_length: int = 0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Attention on [batch, heads, time, size] where sample b has seq_lens[b] queries and
     kv_seq_lens[b] keys after the first pre_cache_length; rows beyond are zero."""
     if query.ndim != 4 or key.ndim != 4 or query.shape[1] % key.shape[1]:
@@ -51,15 +58,26 @@ _COMPUTE = {"default": None, "fp16": "float16", "bf16": "bfloat16", "fp32": "flo
 
 
 def masked_multihead_attention(
-    x: Tensor, cache_kv: Tensor | None = None, bias: Tensor | None = None,
-    src_mask: Tensor | None = None, cum_offsets: Tensor | None = None,
-    sequence_lengths: Tensor | None = None, rotary_tensor: Tensor | None = None,
-    beam_cache_offset: Tensor | None = None, qkv_out_scale: Tensor | None = None,
-    out_shift: Tensor | None = None, out_smooth: Tensor | None = None, seq_len: int = 1,
-    rotary_emb_dims: int = 0, use_neox_rotary_style: bool = False, compute_dtype: str = "default",
-    out_scale: float = -1, quant_round_type: int = 1, quant_max_bound: float = 127.0,
+    x: Tensor,
+    cache_kv: Tensor | None = None,
+    bias: Tensor | None = None,
+    src_mask: Tensor | None = None,
+    cum_offsets: Tensor | None = None,
+    sequence_lengths: Tensor | None = None,
+    rotary_tensor: Tensor | None = None,
+    beam_cache_offset: Tensor | None = None,
+    qkv_out_scale: Tensor | None = None,
+    out_shift: Tensor | None = None,
+    out_smooth: Tensor | None = None,
+    seq_len: int = 1,
+    rotary_emb_dims: int = 0,
+    use_neox_rotary_style: bool = False,
+    compute_dtype: str = "default",
+    out_scale: float = -1,
+    quant_round_type: int = 1,
+    quant_max_bound: float = 127.0,
     quant_min_bound: float = -127.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """One step of generation: x [batch, 3 * heads * size] attends to the cache and is put there.
 
     cache_kv [2, batch, heads, longest, size] is changed in place. The step's place in it is
@@ -108,8 +126,13 @@ def masked_multihead_attention(
         shown = src_mask.astype(added.dtype)[..., :longest]
         rest = longest - shown.shape[-1]
         added = added + paddle.nn.functional.pad(shown, [0, 0, 0, 0, 0, 0, 0, rest])
-    out = attend(q.unsqueeze(2), cache[0].astype(q.dtype), cache[1].astype(q.dtype),
-                 1 / math.sqrt(size), added)  # fmt: skip
+    out = attend(
+        q.unsqueeze(2),
+        cache[0].astype(q.dtype),
+        cache[1].astype(q.dtype),
+        1 / math.sqrt(size),
+        added,
+    )
     out = out.reshape([batch, -1])
     assign(cache_kv, cache, "masked_multihead_attention")
     out = finished(
@@ -119,9 +142,14 @@ def masked_multihead_attention(
 
 
 def finished(
-    out: Tensor, shift: Tensor | None, smooth: Tensor | None, scale: float, round_type: int,
-    max_bound: float, min_bound: float,
-) -> Tensor:  # fmt: skip
+    out: Tensor,
+    shift: Tensor | None,
+    smooth: Tensor | None,
+    scale: float,
+    round_type: int,
+    max_bound: float,
+    min_bound: float,
+) -> Tensor:
     """(out + shift) * smooth, in int8 where scale is positive."""
     for moved, function in ((shift, paddle.add), (smooth, paddle.multiply)):
         if moved is not None:
@@ -160,7 +188,7 @@ def blha_get_max_len(
 
 
 def int_bincount(
-    x: Tensor, low: int, high: int, dtype: Any = None, name: str | None = None
+    x: Tensor, low: int, high: int, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """How often each integer from low up to, not including, high occurs in x."""
     if high < low:

@@ -7,11 +7,11 @@ what is returned as its scale is the factor that turns them back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 import bireme as paddle
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
@@ -104,7 +104,7 @@ def fp8_gemm_blockwise(
     a_decode_scale: Tensor,
     b: Tensor,
     b_decode_scale: Tensor,
-    out_dtype: Any,
+    out_dtype: DTypeLike,
     out: Tensor | None = None,
     bias: Tensor | None = None,
     accumulate: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from bireme.nn import functional as F
 _NAME = "fused_multi_transformer"
 
 
-def _gated(act: Any) -> Any:
+def _gated(act: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def apply(x: Tensor) -> Tensor:
         gate, value = paddle.chunk(x, 2, -1)
         return act(gate) * value
@@ -110,21 +110,41 @@ def _widened(mask: Tensor, length: int) -> Tensor:
 
 
 def fused_multi_transformer(
-    x: Tensor, ln_scales: Sequence[Tensor], ln_biases: Sequence[Any] | None,
-    qkv_weights: Sequence[Tensor], qkv_biases: Sequence[Any] | None,
-    linear_weights: Sequence[Tensor], linear_biases: Sequence[Any] | None,
-    ffn_ln_scales: Sequence[Tensor], ffn_ln_biases: Sequence[Any] | None,
-    ffn1_weights: Sequence[Tensor], ffn1_biases: Sequence[Any] | None,
-    ffn2_weights: Sequence[Tensor], ffn2_biases: Sequence[Any] | None,
-    pre_layer_norm: bool = True, epsilon: float = 1e-5, residual_alpha: float = 1.0,
-    cache_kvs: Sequence[Tensor] | None = None, beam_offset: Tensor | None = None,
-    pre_caches: Sequence[Tensor] | None = None, seq_lens: Tensor | None = None,
-    rotary_embs: Tensor | None = None, time_step: Tensor | None = None,
-    attn_mask: Tensor | None = None, dropout_rate: float = 0.0, rotary_emb_dims: int = 0,
-    activation: str = "gelu", training: bool = False, mode: str = "upscale_in_train",
-    trans_qkvw: bool = True, ring_id: int = -1, norm_type: str = "layernorm",
-    use_neox_rotary_style: bool = False, gqa_group_size: int = -1, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    ln_scales: Sequence[Tensor],
+    ln_biases: Sequence[Any] | None,
+    qkv_weights: Sequence[Tensor],
+    qkv_biases: Sequence[Any] | None,
+    linear_weights: Sequence[Tensor],
+    linear_biases: Sequence[Any] | None,
+    ffn_ln_scales: Sequence[Tensor],
+    ffn_ln_biases: Sequence[Any] | None,
+    ffn1_weights: Sequence[Tensor],
+    ffn1_biases: Sequence[Any] | None,
+    ffn2_weights: Sequence[Tensor],
+    ffn2_biases: Sequence[Any] | None,
+    pre_layer_norm: bool = True,
+    epsilon: float = 1e-5,
+    residual_alpha: float = 1.0,
+    cache_kvs: Sequence[Tensor] | None = None,
+    beam_offset: Tensor | None = None,
+    pre_caches: Sequence[Tensor] | None = None,
+    seq_lens: Tensor | None = None,
+    rotary_embs: Tensor | None = None,
+    time_step: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    dropout_rate: float = 0.0,
+    rotary_emb_dims: int = 0,
+    activation: str = "gelu",
+    training: bool = False,
+    mode: str = "upscale_in_train",
+    trans_qkvw: bool = True,
+    ring_id: int = -1,
+    norm_type: str = "layernorm",
+    use_neox_rotary_style: bool = False,
+    gqa_group_size: int = -1,
+    name: str | None = None,
+) -> Tensor | tuple[Any, ...]:
     """x [batch, time, width] through as many layers as there are weights.
 
     With cache_kvs, one [2, batch, key heads, longest, size] per layer, the result is (out,
@@ -132,12 +152,21 @@ def fused_multi_transformer(
     beginning, after pre_caches; with time_step the input is one step, at that place or where
     seq_lens says. rotary_embs [2, batch, 1, time, size] holds cosines and sines.
     """
-    _check(x, activation, norm_type, mode, ring_id, beam_offset, rotary_emb_dims, cache_kvs,
-           time_step)  # fmt: skip
+    _check(
+        x, activation, norm_type, mode, ring_id, beam_offset, rotary_emb_dims, cache_kvs, time_step
+    )
     s = _Setting(
-        pre_layer_norm, epsilon, residual_alpha, norm_type, dropout_rate, training, mode,
-        trans_qkvw, gqa_group_size, use_neox_rotary_style,
-    )  # fmt: skip
+        pre_layer_norm,
+        epsilon,
+        residual_alpha,
+        norm_type,
+        dropout_rate,
+        training,
+        mode,
+        trans_qkvw,
+        gqa_group_size,
+        use_neox_rotary_style,
+    )
     place = None
     if time_step is not None:
         given = time_step if seq_lens is None else seq_lens
@@ -179,9 +208,16 @@ def fused_multi_transformer(
 
 
 def _check(
-    x: Tensor, activation: str, norm: str, mode: str, ring_id: int, beams: Any, dims: int,
-    caches: Any, time_step: Any,
-) -> None:  # fmt: skip
+    x: Tensor,
+    activation: str,
+    norm: str,
+    mode: str,
+    ring_id: int,
+    beams: Any,
+    dims: int,
+    caches: Any,
+    time_step: Any,
+) -> None:
     check_mode(_NAME, mode)
     check_alone(_NAME, ring_id)
     if x.ndim != 3 or (time_step is not None and x.shape[1] != 1):

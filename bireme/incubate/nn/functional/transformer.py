@@ -19,14 +19,27 @@ def _check_rate(name: str, rate: Any) -> None:
 
 
 def fused_feedforward(
-    x: Tensor, linear1_weight: Tensor, linear2_weight: Tensor, linear1_bias: Tensor | None = None,
-    linear2_bias: Tensor | None = None, ln1_scale: Tensor | None = None,
-    ln1_bias: Tensor | None = None, ln2_scale: Tensor | None = None,
-    ln2_bias: Tensor | None = None, dropout1_rate: float = 0.5, dropout2_rate: float = 0.5,
-    activation: str = "relu", ln1_epsilon: float = 1e-5, ln2_epsilon: float = 1e-5,
-    pre_layer_norm: bool = False, training: bool = True, mode: str = "upscale_in_train",
-    ring_id: int = -1, add_residual: bool = True, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    linear1_weight: Tensor,
+    linear2_weight: Tensor,
+    linear1_bias: Tensor | None = None,
+    linear2_bias: Tensor | None = None,
+    ln1_scale: Tensor | None = None,
+    ln1_bias: Tensor | None = None,
+    ln2_scale: Tensor | None = None,
+    ln2_bias: Tensor | None = None,
+    dropout1_rate: float = 0.5,
+    dropout2_rate: float = 0.5,
+    activation: str = "relu",
+    ln1_epsilon: float = 1e-5,
+    ln2_epsilon: float = 1e-5,
+    pre_layer_norm: bool = False,
+    training: bool = True,
+    mode: str = "upscale_in_train",
+    ring_id: int = -1,
+    add_residual: bool = True,
+    name: str | None = None,
+) -> Tensor:
     """x + dropout2(linear2(dropout1(activation(linear1(x))))), normalised before (the first
     norm) or after (the second)."""
     check_mode("fused_feedforward", mode)
@@ -73,15 +86,30 @@ def _heads(
 
 
 def fused_multi_head_attention(
-    x: Tensor, qkv_weight: Tensor, linear_weight: Tensor, pre_layer_norm: bool = False,
-    pre_ln_scale: Tensor | None = None, pre_ln_bias: Tensor | None = None,
-    ln_scale: Tensor | None = None, ln_bias: Tensor | None = None, pre_ln_epsilon: float = 1e-5,
-    qkv_bias: Tensor | None = None, linear_bias: Tensor | None = None,
-    cache_kv: Tensor | None = None, attn_mask: Tensor | None = None, dropout_rate: float = 0.5,
-    attn_dropout_rate: float = 0.5, ln_epsilon: float = 1e-5, training: bool = True,
-    mode: str = "upscale_in_train", ring_id: int = -1, add_residual: bool = True,
-    num_heads: int = -1, transpose_qkv_wb: bool = False, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    qkv_weight: Tensor,
+    linear_weight: Tensor,
+    pre_layer_norm: bool = False,
+    pre_ln_scale: Tensor | None = None,
+    pre_ln_bias: Tensor | None = None,
+    ln_scale: Tensor | None = None,
+    ln_bias: Tensor | None = None,
+    pre_ln_epsilon: float = 1e-5,
+    qkv_bias: Tensor | None = None,
+    linear_bias: Tensor | None = None,
+    cache_kv: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    dropout_rate: float = 0.5,
+    attn_dropout_rate: float = 0.5,
+    ln_epsilon: float = 1e-5,
+    training: bool = True,
+    mode: str = "upscale_in_train",
+    ring_id: int = -1,
+    add_residual: bool = True,
+    num_heads: int = -1,
+    transpose_qkv_wb: bool = False,
+    name: str | None = None,
+) -> Tensor | tuple[Any, ...]:
     """x + dropout(linear(self-attention of x)), normalised before or after.
 
     qkv_weight is [3, heads, size, width], or [width, 3 * width] with transpose_qkv_wb. With
@@ -102,9 +130,13 @@ def fused_multi_head_attention(
         k, v = paddle.concat([cache_kv[0], k], 2), paddle.concat([cache_kv[1], v], 2)
         cache = paddle.stack([k, v])
     out = attend(
-        q, k, v, 1 / math.sqrt(q.shape[-1]), attn_mask,
+        q,
+        k,
+        v,
+        1 / math.sqrt(q.shape[-1]),
+        attn_mask,
         lambda w: F.dropout(w, attn_dropout_rate, training=training, mode=mode),
-    )  # fmt: skip
+    )
     out = out.transpose([0, 2, 1, 3]).reshape([x.shape[0], x.shape[1], -1])
     out = F.linear(out, linear_weight, linear_bias)
     out = F.dropout(out, dropout_rate, training=training, mode=mode)

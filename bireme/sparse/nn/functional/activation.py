@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,20 +15,23 @@ from bireme.ops.segment import segment_sum
 from bireme.ops.sparse_math import group_softmax, require_sparse
 from bireme.ops.sparse_tensor import ids
 
+if TYPE_CHECKING:
+    from bireme.ops.sparse_tensor import SparseTensor
 
-def relu(x: Tensor, name: str | None = None) -> Any:
+
+def relu(x: Tensor, name: str | None = None) -> SparseTensor:
     """max(x, 0) of each stored value."""
     given = require_sparse("relu", x)
     return given._with(F.relu(given.values()))
 
 
-def relu6(x: Tensor, name: str | None = None) -> Any:
+def relu6(x: Tensor, name: str | None = None) -> SparseTensor:
     """Each stored value kept in [0, 6]."""
     given = require_sparse("relu6", x)
     return given._with(F.relu6(given.values()))
 
 
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, name: str | None = None) -> Any:
+def leaky_relu(x: Tensor, negative_slope: float = 0.01, name: str | None = None) -> SparseTensor:
     """Each stored value, times the slope where it is negative."""
     given = require_sparse("leaky_relu", x)
     return given._with(F.leaky_relu(given.values(), negative_slope))
@@ -63,7 +66,7 @@ def attention(
             f"[sparse.attention] sparse_mask must be {[batch * heads, length, length]}. Received: "
             f"{mask.shape}"
         )
-    places = mask.keys()  # type: ignore[attr-defined]
+    places = mask.keys()  # pyright: ignore[reportAttributeAccessIssue]
     row = places // length
     head, column = row // length, places % length
     keep = np.ones(len(places), bool)

@@ -8,11 +8,13 @@ output row, so the work is proportional to the number of stored places.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import bireme
+from bireme.api.types import IntOrPair, IntOrTriple, Padding
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.ops.conv import padding_pairs
@@ -37,7 +39,7 @@ class Window(NamedTuple):
     dilation: tuple[int, ...]
 
 
-def per_axis(function: str, name: str, value: Any, n: int) -> tuple[int, ...]:
+def per_axis(function: str, name: str, value: int | Sequence[int], n: int) -> tuple[int, ...]:
     """n numbers from one or from n."""
     values = (value,) * n if isinstance(value, int) else tuple(int(v) for v in value)
     if len(values) != n:
@@ -85,8 +87,9 @@ def make_submanifold(x: SparseCooTensor, window: Window) -> Rulebook:
     limit = np.array(shape[1:])[:, None]
     pairs = []
     for place in itertools.product(*map(range, window.kernel)):
-        centre = [(p - k // 2) * d for p, k, d in
-                  zip(place, window.kernel, window.dilation, strict=True)]  # fmt: skip
+        centre = [
+            (p - k // 2) * d for p, k, d in zip(place, window.kernel, window.dilation, strict=True)
+        ]
         source = coordinates[1:] + np.array(centre)[:, None]
         inside = np.flatnonzero(((source >= 0) & (source < limit)).all(axis=0))
         wanted = np.ravel_multi_index((coordinates[0, inside], *source[:, inside]), shape)
@@ -130,9 +133,19 @@ def _checked(function: str, x: Any, n: int, data_format: str) -> SparseCooTensor
 
 
 def convolve(
-    function: str, n: int, x: Any, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
-    dilation: Any, groups: int, data_format: str, submanifold: bool, key: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+    function: str,
+    n: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int | Sequence[int],
+    padding: Padding,
+    dilation: int | Sequence[int],
+    groups: int,
+    data_format: str,
+    submanifold: bool,
+    key: str | None = None,
+) -> SparseCooTensor:
     """A convolution of the stored places; `key` names a rulebook to be used again."""
     given = _checked(function, x, n, data_format)
     if groups != 1:
@@ -163,71 +176,122 @@ def convolve(
 
 
 def conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NDHWC", name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrTriple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTriple = 1,
+    groups: int = 1,
+    data_format: str = "NDHWC",
+    name: str | None = None,
+) -> SparseCooTensor:
     """A convolution of [batch, depth, height, width, channels]: outputs where the kernel meets a
     stored place."""
-    return convolve("conv3d", 3, x, weight, bias, stride, padding, dilation, groups, data_format,
-                    False)  # fmt: skip
+    return convolve(
+        "conv3d", 3, x, weight, bias, stride, padding, dilation, groups, data_format, False
+    )
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NHWC", name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrPair = 1,
+    padding: Padding = 0,
+    dilation: IntOrPair = 1,
+    groups: int = 1,
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> SparseCooTensor:
     """A convolution of [batch, height, width, channels]: outputs where the kernel meets a stored
     place."""
-    return convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups, data_format,
-                    False)  # fmt: skip
+    return convolve(
+        "conv2d", 2, x, weight, bias, stride, padding, dilation, groups, data_format, False
+    )
 
 
 def subm_conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NDHWC", key: str | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrTriple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTriple = 1,
+    groups: int = 1,
+    data_format: str = "NDHWC",
+    key: str | None = None,
     name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+) -> SparseCooTensor:
     """A submanifold convolution: the kernel is centred on each stored place, and only there.
 
     The stride and the padding have no effect, as in Paddle. Layers with one `key` share the
     search for neighbours.
     """
-    return convolve("subm_conv3d", 3, x, weight, bias, stride, padding, dilation, groups,
-                    data_format, True, key)  # fmt: skip
+    return convolve(
+        "subm_conv3d", 3, x, weight, bias, stride, padding, dilation, groups, data_format, True, key
+    )
 
 
 def subm_conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NHWC", key: str | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrPair = 1,
+    padding: Padding = 0,
+    dilation: IntOrPair = 1,
+    groups: int = 1,
+    data_format: str = "NHWC",
+    key: str | None = None,
     name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+) -> SparseCooTensor:
     """As `subm_conv3d`, for [batch, height, width, channels]."""
-    return convolve("subm_conv2d", 2, x, weight, bias, stride, padding, dilation, groups,
-                    data_format, True, key)  # fmt: skip
+    return convolve(
+        "subm_conv2d", 2, x, weight, bias, stride, padding, dilation, groups, data_format, True, key
+    )
 
 
 def subm_conv3d_igemm(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NDHWC", key: str | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrTriple = 1,
+    padding: Padding = 0,
+    dilation: IntOrTriple = 1,
+    groups: int = 1,
+    data_format: str = "NDHWC",
+    key: str | None = None,
     name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+) -> SparseCooTensor:
     """`subm_conv3d`, which on this engine always is one gathered product."""
     return subm_conv3d(x, weight, bias, stride, padding, dilation, groups, data_format, key)
 
 
 def subm_conv2d_igemm(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NHWC", key: str | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntOrPair = 1,
+    padding: Padding = 0,
+    dilation: IntOrPair = 1,
+    groups: int = 1,
+    data_format: str = "NHWC",
+    key: str | None = None,
     name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+) -> SparseCooTensor:
     """`subm_conv2d`, which on this engine always is one gathered product."""
     return subm_conv2d(x, weight, bias, stride, padding, dilation, groups, data_format, key)
 
 
 def max_pool3d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    data_format: str = "NDHWC", name: str | None = None,
-) -> SparseCooTensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: IntOrTriple,
+    stride: IntOrTriple | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    data_format: str = "NDHWC",
+    name: str | None = None,
+) -> SparseCooTensor:
     """The largest stored value under each place of a moving window, channel by channel."""
     given = _checked("max_pool3d", x, 3, data_format)
     kernel = per_axis("max_pool3d", "kernel_size", kernel_size, 3)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bireme.core.tensor import Tensor
 from bireme.nn.layer.layer import Layer
 from bireme.sparse.nn import functional as F
+
+if TYPE_CHECKING:
+    from bireme.ops.sparse_tensor import SparseTensor
 
 
 class _Activation(Layer):
@@ -21,14 +24,14 @@ class _Activation(Layer):
 class ReLU(_Activation):
     """max(x, 0) of each stored value."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> SparseTensor:
         return F.relu(x)
 
 
 class ReLU6(_Activation):
     """Each stored value kept in [0, 6]."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> SparseTensor:
         return F.relu6(x)
 
 
@@ -39,7 +42,7 @@ class LeakyReLU(_Activation):
         super().__init__(name)
         self._negative_slope = negative_slope
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> SparseTensor:
         return F.leaky_relu(x, self._negative_slope)
 
 
@@ -50,5 +53,5 @@ class Softmax(_Activation):
         super().__init__(name)
         self._axis = axis
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> SparseTensor:
         return F.softmax(x, self._axis)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bireme.api.types import IntOrPair, IntOrTriple, Padding
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.initializer import Normal
 from bireme.nn.layer.layer import Layer
 from bireme.ops.sparse_tensor import SparseCooTensor
@@ -21,10 +23,21 @@ class _Conv(Layer):
     _submanifold = False
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any,
-        dilation: Any, groups: int, padding_mode: str, weight_attr: Any, bias_attr: Any,
-        data_format: str, key: str | None = None, backend: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Padding,
+        dilation: Any,
+        groups: int,
+        padding_mode: str,
+        weight_attr: ParamAttrLike | None,
+        bias_attr: ParamAttrLike | None,
+        data_format: str,
+        key: str | None = None,
+        backend: str | None = None,
+    ) -> None:
         super().__init__()
         n, where = self._dims, type(self).__name__
         layout = "NDHWC" if n == 3 else "NHWC"
@@ -54,10 +67,19 @@ class _Conv(Layer):
 
     def forward(self, x: Tensor) -> SparseCooTensor:
         return convolve(
-            type(self).__name__, self._dims, x, self.weight, self.bias, self._stride,
-            self._padding, self._dilation, self._groups, self._data_format, self._submanifold,
+            type(self).__name__,
+            self._dims,
+            x,
+            self.weight,
+            self.bias,
+            self._stride,
+            self._padding,
+            self._dilation,
+            self._groups,
+            self._data_format,
+            self._submanifold,
             self._key,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         text = f"{self._in_channels}, {self._out_channels}, kernel_size={self._kernel_size}"
@@ -75,12 +97,32 @@ class Conv3D(_Conv):
     """A convolution of [batch, depth, height, width, channels]."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, padding_mode: str = "zeros",
-        weight_attr: Any = None, bias_attr: Any = None, data_format: str = "NDHWC",
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
-                         padding_mode, weight_attr, bias_attr, data_format)  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrTriple,
+        stride: IntOrTriple = 1,
+        padding: Padding = 0,
+        dilation: IntOrTriple = 1,
+        groups: int = 1,
+        padding_mode: str = "zeros",
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        data_format: str = "NDHWC",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            padding_mode,
+            weight_attr,
+            bias_attr,
+            data_format,
+        )
 
 
 class Conv2D(_Conv):
@@ -89,12 +131,32 @@ class Conv2D(_Conv):
     _dims = 2
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, padding_mode: str = "zeros",
-        weight_attr: Any = None, bias_attr: Any = None, data_format: str = "NHWC",
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
-                         padding_mode, weight_attr, bias_attr, data_format)  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrPair,
+        stride: IntOrPair = 1,
+        padding: Padding = 0,
+        dilation: IntOrPair = 1,
+        groups: int = 1,
+        padding_mode: str = "zeros",
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        data_format: str = "NHWC",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            padding_mode,
+            weight_attr,
+            bias_attr,
+            data_format,
+        )
 
 
 class SubmConv3D(_Conv):
@@ -103,14 +165,36 @@ class SubmConv3D(_Conv):
     _submanifold = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, padding_mode: str = "zeros",
-        key: str | None = None, weight_attr: Any = None, bias_attr: Any = None,
-        data_format: str = "NDHWC", backend: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
-                         padding_mode, weight_attr, bias_attr, data_format, key,
-                         backend)  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrTriple,
+        stride: IntOrTriple = 1,
+        padding: Padding = 0,
+        dilation: IntOrTriple = 1,
+        groups: int = 1,
+        padding_mode: str = "zeros",
+        key: str | None = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        data_format: str = "NDHWC",
+        backend: str | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            padding_mode,
+            weight_attr,
+            bias_attr,
+            data_format,
+            key,
+            backend,
+        )
 
 
 class SubmConv2D(_Conv):
@@ -120,23 +204,51 @@ class SubmConv2D(_Conv):
     _submanifold = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, padding_mode: str = "zeros",
-        key: str | None = None, weight_attr: Any = None, bias_attr: Any = None,
-        data_format: str = "NHWC", backend: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
-                         padding_mode, weight_attr, bias_attr, data_format, key,
-                         backend)  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrPair,
+        stride: IntOrPair = 1,
+        padding: Padding = 0,
+        dilation: IntOrPair = 1,
+        groups: int = 1,
+        padding_mode: str = "zeros",
+        key: str | None = None,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        data_format: str = "NHWC",
+        backend: str | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            padding_mode,
+            weight_attr,
+            bias_attr,
+            data_format,
+            key,
+            backend,
+        )
 
 
 class MaxPool3D(Layer):
     """The largest stored value under a moving window."""
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
-        ceil_mode: bool = False, data_format: str = "NDHWC", name: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: IntOrTriple,
+        stride: IntOrTriple | None = None,
+        padding: Padding = 0,
+        return_mask: bool = False,
+        ceil_mode: bool = False,
+        data_format: str = "NDHWC",
+        name: str | None = None,
+    ) -> None:
         super().__init__()
         if return_mask:
             raise InvalidArgument(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bireme.core.tensor import Tensor
+from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.norm import BatchNorm1D
 from bireme.ops.sparse_math import require_sparse
+
+if TYPE_CHECKING:
+    from bireme.ops.sparse_tensor import SparseTensor
 
 
 class BatchNorm(BatchNorm1D):
@@ -16,15 +20,29 @@ class BatchNorm(BatchNorm1D):
     _layouts = {"NDHWC": "NHWC", "NHWC": "NHWC"}  # noqa: RUF012
 
     def __init__(
-        self, num_features: int, momentum: float = 0.9, epsilon: float = 1e-5,
-        weight_attr: Any = None, bias_attr: Any = None, data_format: str = "NDHWC",
-        use_global_stats: bool | None = None, name: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(num_features, momentum, epsilon, weight_attr, bias_attr, data_format,
-                         use_global_stats, name)  # fmt: skip
+        self,
+        num_features: int,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        data_format: str = "NDHWC",
+        use_global_stats: bool | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            num_features,
+            momentum,
+            epsilon,
+            weight_attr,
+            bias_attr,
+            data_format,
+            use_global_stats,
+            name,
+        )
         self._attributes = (weight_attr, bias_attr)
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> SparseTensor:
         given = require_sparse(type(self).__name__, input)
         return given._with(super().forward(given.values()))
 
@@ -39,10 +57,15 @@ class SyncBatchNorm(BatchNorm):
     }  # fmt: skip
 
     def __init__(
-        self, num_features: int, momentum: float = 0.9, epsilon: float = 1e-5,
-        weight_attr: Any = None, bias_attr: Any = None, data_format: str = "NCHW",
+        self,
+        num_features: int,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        weight_attr: ParamAttrLike | None = None,
+        bias_attr: ParamAttrLike | None = None,
+        data_format: str = "NCHW",
         name: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
             num_features, momentum, epsilon, weight_attr, bias_attr, data_format, None, name
         )
@@ -54,9 +77,14 @@ class SyncBatchNorm(BatchNorm):
         if type(layer) is BatchNorm:
             weight_attr, bias_attr = layer._attributes
             made = cls(
-                layer._num_features, layer._momentum, layer._epsilon, weight_attr, bias_attr,
-                layer._data_format, layer._name,
-            )  # fmt: skip
+                layer._num_features,
+                layer._momentum,
+                layer._epsilon,
+                weight_attr,
+                bias_attr,
+                layer._data_format,
+                layer._name,
+            )
             made.weight, made.bias = layer.weight, layer.bias
             made._mean, made._variance = layer._mean, layer._variance
             made.training = layer.training

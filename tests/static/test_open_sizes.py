@@ -1,0 +1,76 @@
+"""Sizes that a program leaves open are equal when the feeds say so, and checked then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bireme as paddle
+from bireme import static
+from bireme.core.errors import ShapeMismatch
+
+
+@pytest.fixture(autouse=True)
+def _programs():
+    paddle.enable_static()
+    yield
+    paddle.disable_static()
+
+
+def _ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, "float32")
+
+
+@pytest.mark.parametrize("cell", ["GRU", "LSTM", "SimpleRNN"])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_first_states_of_recurrent_layers(cell, time_major):
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        layer = getattr(paddle.nn, cell)(4, 8, time_major=time_major)
+        x, h = static.data("x", [-1, -1, 4]), static.data("h", [1, -1, 8])
+        y, _ = layer(x, (h, h) if cell == "LSTM" else h)
+        paddle.optimizer.SGD(0.1, parameters=layer.parameters()).minimize(y.mean())
+    exe = static.Executor()
+    exe.run(startup)
+    shape = (5, 2, 4) if time_major else (2, 5, 4)
+    (out,) = exe.run(main, feed={"x": _ones(*shape), "h": _ones(1, 2, 8)}, fetch_list=[y])
+    assert out.shape == (*shape[:2], 8)
+    with pytest.raises(ShapeMismatch, match=r"'h0' must have shape \[2, 8\], not \[3, 8\]"):
+        exe.run(main, feed={"x": _ones(*shape), "h": _ones(1, 3, 8)}, fetch_list=[y])
+
+
+def test_what_is_joined():
+    main = static.Program()
+    with static.program_guard(main):
+        x, y = static.data("x", [-1, 3]), static.data("y", [3, -1])
+        joined = paddle.concat([x, y.t()], axis=1)
+        fixed = paddle.concat([joined, paddle.ones([4, 1])], axis=1)
+    assert joined.shape == [-1, 6]
+    assert fixed.shape == [4, 7]
+    exe = static.Executor()
+    feed = {"x": _ones(4, 3), "y": _ones(3, 4) * 2}
+    (out,) = exe.run(main, feed=feed, fetch_list=[joined])
+    np.testing.assert_array_equal(out, np.concatenate([feed["x"], feed["y"].T], 1))
+    with pytest.raises(ShapeMismatch, match=r"\[concat\].*\[4, 3\] and \[5, 3\]"):
+        exe.run(main, feed={"x": _ones(4, 3), "y": _ones(3, 5)}, fetch_list=[joined])
+
+
+def test_sizes_that_are_known_are_compared_at_once():
+    with static.program_guard(static.Program()):
+        x = static.data("x", [-1, 3])
+        with pytest.raises(ShapeMismatch, match=r"\[concat\]"):
+            paddle.concat([x, static.data("y", [-1, 4])], axis=0)
+
+
+def test_a_captured_function_is_captured_again_with_fewer_open_sizes():
+    """It is not checked a second time, so two sizes are only equal if they have one name."""
+    paddle.disable_static()
+
+    @paddle.jit.to_static(
+        input_spec=[static.InputSpec([None, 3], "float32"), static.InputSpec([None, 2], "float32")]
+    )
+    def joined(x, y):
+        return paddle.concat([x, y], axis=1)
+
+    for n in (2, 5):
+        assert joined(paddle.ones([n, 3]), paddle.ones([n, 2])).shape == [n, 5]
