@@ -1,10 +1,10 @@
-# Every target sets up what it needs, from nothing but Python 3.11+ with pip and venv.
+# Every target sets up what it needs, from nothing but Python 3.11, 3.12 or 3.13 with pip and venv.
 # A virtual environment is made anew only when pyproject.toml changes.
 
 PYTHON ?= python3
 JOBS ?= 2
 
-.PHONY: help demo test test-slow test-asan clients parity fuzz bench lint stubs clean
+.PHONY: help demo wheel test test-slow test-asan clients parity fuzz kills bench lint stubs addresses clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,15 +14,18 @@ help:
 	@echo "make test-asan  the native kernels' tests with address and undefined-behaviour sanitizers"
 	@echo "make clients    models of packages written for Paddle, on Bireme and on Paddle (20 minutes)"
 	@echo "make parity     compare with the real paddlepaddle wheel"
-	@echo "make fuzz       10,000 damaged files of every format that is read (10 minutes)"
+	@echo "make fuzz       200,000 damaged files over all formats that are read (30 minutes)"
+	@echo "make kills      1,000 kills while files are saved, over every saver (5 minutes)"
 	@echo "make bench      measure against Paddle, PyTorch and JAX (long)"
+	@echo "make wheel      a wheel with the native kernels, in dist/ (5 minutes)"
 	@echo "make lint       ruff and pyright only"
 	@echo "make stubs      rewrite the generated type stubs"
+	@echo "make addresses  rewrite the book of Paddle's inner addresses (from the wheel)"
 	@echo "make clean      remove virtual environments and build products"
 
 # One environment serves demo and tests; the stamp says which extras it has.
 .venv/bin/python:
-	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'Bireme needs Python 3.11 or newer'"
+	$(PYTHON) -c "import sys; assert (3, 11) <= sys.version_info < (3, 14), 'Bireme needs Python 3.11, 3.12 or 3.13'"
 	$(PYTHON) -m venv .venv
 
 .venv/.demo: pyproject.toml | .venv/bin/python
@@ -48,6 +51,9 @@ test: lint
 test-slow: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) -m slow
 
+wheel: .venv/.dev
+	.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
 # GCC's sanitizers. The library is built without them preloaded: the compiler would run in them, too.
 SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)
 test-asan: export BIREME_NATIVE_FLAGS = -O1 -g1 -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined
@@ -67,7 +73,10 @@ parity: .venv/.dev
 	.venv/bin/python -m pytest -n $(JOBS) tests/parity
 
 fuzz: .venv/.dev
-	.venv/bin/python -m tests.fuzz 10000
+	.venv/bin/python -m tests.fuzz 200000
+
+kills: .venv/.dev
+	.venv/bin/python -m tests.kills 1000
 
 bench: .venv-bench/.bench
 	.venv-bench/bin/python -m bench eager
@@ -85,6 +94,9 @@ lint: .venv/.dev
 
 stubs: .venv/.dev
 	.venv/bin/python scripts/make_stubs.py
+
+addresses: .venv/.dev
+	.venv/bin/python scripts/make_addresses.py
 
 clean:
 	rm -rf .venv .venv-bench build dist *.egg-info .pytest_cache .ruff_cache .hypothesis demo_output

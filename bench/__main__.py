@@ -1,13 +1,15 @@
-"""The command line: `python -m bench eager|to_static|infer|cold|memory|record|curves`."""
+"""The command line: `python -m bench eager|to_static|infer|cold|short|memory|record|curves`."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import cold, curves, eager, infer, memory, peers, record, to_static
+from bench import against, cold, curves, eager, infer, memory, peers, record, report, to_static
 from bench.infer_models import MODELS
 from bench.infer_worker import PEERS as ENGINES
 from bench.processes import pin_to_cores
+from bench.short import measuring as short
+from bench.short.programs import PROGRAMS
 from bench.workloads import WORKLOADS
 
 
@@ -65,6 +67,16 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("cold", "time to a first result, and a loop of ever new shapes")
     sub.add_argument("--runs", type=int, default=9)
 
+    sub = commands.add_parser(
+        "short",
+        help="short programs, whole processes, against the wheel",
+        description="short programs, whole processes, against the wheel",
+    )
+    choice(sub, "--programs", list(PROGRAMS), list(PROGRAMS))
+    choice(sub, "--peers", short.PEERS, short.PEERS)
+    sub.add_argument("--rounds", type=int, default=3)
+    sub.add_argument("--warm", action="store_true", help="with Bireme's disk cache, filled before")
+
     sub = command("memory", "peak resident memory of training")
     choice(sub, "--workloads", workloads, ["resnet18", "encoder"])
     choice(sub, "--peers", names, names)
@@ -72,6 +84,19 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("record", "what Python costs in a step of Bireme")
     choice(sub, "--workloads", workloads, workloads)
     sub.add_argument("--steps", type=int, default=100)
+
+    sub = commands.add_parser(
+        "against",
+        help="this checkout and an earlier commit, turn by turn",
+        description="this checkout and an earlier commit, turn by turn",
+    )
+    sub.set_defaults(update_docs=False)
+    sub.add_argument("revision")
+    kinds = ["eager", "to_static", "record", "cold", "memory"]
+    choice(sub, "--kinds", kinds, kinds)
+    choice(sub, "--workloads", workloads, workloads)
+    sub.add_argument("--rounds", type=int, default=5)
+    sub.add_argument("--turn-seconds", type=float, default=1.0, help="length of a side's turn")
 
     sub = command("curves", "losses of a training against torch's, from the same weights")
     choice(sub, "--workloads", workloads, workloads)
@@ -88,10 +113,15 @@ def main() -> None:
     if "peers" in options:
         options["names"] = options.pop("peers")
     modules = {
-        "eager": eager, "to_static": to_static, "infer": infer, "cold": cold, "memory": memory,
-        "record": record, "curves": curves,
+        "eager": eager, "to_static": to_static, "infer": infer, "cold": cold, "short": short,
+        "memory": memory, "record": record, "curves": curves, "against": against,
     }  # fmt: skip
-    modules[command].main(**options)
+    try:
+        if options.get("update_docs"):
+            report.check_publishable(report.machine())  # before an hour of measuring
+        modules[command].main(**options)
+    except report.NotPublished as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from bench import peers, report
 from bench.processes import ROOT, Peer, PeerError, environment
 
-_FIRST_RESULT = {
+FIRST_RESULT = {
     "python": "import numpy as np; x = np.array([1.0, 2.0, 3.0]); print(x + 1)",
     "bireme": "import bireme as paddle; x = paddle.to_tensor([1.0, 2.0, 3.0]); print(x + 1)",
     "paddle": "import paddle; x = paddle.to_tensor([1.0, 2.0, 3.0]); print(x + 1)",
@@ -22,15 +23,15 @@ LENGTH_PEERS = ("bireme", "torch", "paddle")
 LENGTHS = 50
 
 
-def first_result_seconds(code: str) -> float:
+def first_result_seconds(code: str, root: Path = ROOT) -> float:
     """From the start of the process until the first line of the result arrives."""
     start = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-u", "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=ROOT,
-        env=environment(),
+        cwd=root,
+        env=environment(root),
     ) as process:
         output = process.stdout
         if output is None:
@@ -52,10 +53,10 @@ def different_lengths() -> list[int]:
 
 def first_results(runs: int) -> dict[str, dict[str, object]]:
     results: dict[str, dict[str, object]] = {}
-    times: dict[str, list[float]] = {name: [] for name in _FIRST_RESULT}
+    times: dict[str, list[float]] = {name: [] for name in FIRST_RESULT}
     # One run ahead of the measured ones writes the bytecode caches.
     for _ in range(runs + 1):
-        for name, code in _FIRST_RESULT.items():
+        for name, code in FIRST_RESULT.items():
             if name in results:
                 continue
             try:
@@ -65,7 +66,7 @@ def first_results(runs: int) -> dict[str, dict[str, object]]:
     for name, seconds in times.items():
         if name not in results:
             results[name] = {"seconds": seconds[1:], "best": min(seconds[1:])}
-    return {name: results[name] for name in _FIRST_RESULT}
+    return {name: results[name] for name in FIRST_RESULT}
 
 
 def changing_lengths(runs: int) -> dict[str, dict[str, object]]:
@@ -102,6 +103,21 @@ def _section(title: str, results: dict[str, dict[str, object]]) -> str:
     return "\n\n".join([title, table, *(["\n".join(notes)] if notes else [])])
 
 
+def page(first: dict[str, dict[str, object]], lengths: dict[str, dict[str, object]]) -> str:
+    """Both measurements in seconds, one column per framework."""
+
+    def cells(results: dict[str, dict[str, object]]) -> list[str]:
+        found = [results.get(name, {}).get("best") for name in FIRST_RESULT]
+        return [f"{best:.3f}" if isinstance(best, float) else "-" for best in found]
+
+    header = ["seconds", *[_LABELS.get(name) or peers.label(name) for name in FIRST_RESULT]]
+    rows = [
+        ["first printed result of `x + 1`", *cells(first)],
+        [f"{LENGTHS} steps of `encoder`, each of another length", *cells(lengths)],
+    ]
+    return report.compact_table(header, rows)
+
+
 def main(runs: int, update_docs: bool) -> None:
     where = report.machine()
     first = first_results(runs)
@@ -120,4 +136,4 @@ def main(runs: int, update_docs: bool) -> None:
         ]
     )
     results = {"first_result": first, "lengths": lengths}
-    report.publish("cold", where, results, text, update_docs)
+    report.publish("cold", where, results, text, page(first, lengths), update_docs)

@@ -105,35 +105,56 @@ def excess(curves: dict[str, Any]) -> float:
     return float((distance(curves["bireme"], curves["torch_double"]) / allowed(curves)).max())
 
 
+def _gap(curves: dict[str, Any], name: str, other: str, at: int = -1) -> str:
+    if name not in curves or other not in curves:
+        return "n/a"
+    gaps = distance(curves[name], curves[other])
+    return f"{gaps[min(at, len(gaps) - 1)]:.1e}"
+
+
+def _shared_cells(curves: dict[str, Any]) -> dict[str, str]:
+    """The cells of a row that the page has, too."""
+    exact = curves.get("torch_double")
+    of_torch = ROUNDED - {"bireme"} <= set(curves)
+    return {
+        "loss": f"{exact[0]:.4g} → {exact[-1]:.4g}" if exact else "n/a",
+        "both in float64": _gap(curves, "bireme_double", "torch_double"),
+        "Bireme to float64": _gap(curves, "bireme", "torch_double"),
+        "the furthest of nine": f"{distance_of_torch(curves)[-1]:.1e}" if of_torch else "n/a",
+        "of what is allowed": f"{excess(curves):.2g}" if set(curves) >= ROUNDED else "n/a",
+        "agrees": {True: "yes", False: "**no**", None: "n/a"}[agrees(curves)],
+    }
+
+
+def page(results: dict[str, dict[str, Any]]) -> str:
+    """Distances that the two rules are about."""
+    rows = [_shared_cells(curves) for curves in results.values()]
+    header = ["200 steps of", *(rows[0] if rows else ())]
+    named = zip(results, rows, strict=True)
+    return report.compact_table(header, [[f"`{w}`", *row.values()] for w, row in named])
+
+
 def render(results: dict[str, dict[str, Any]]) -> str:
     rows, notes = [], []
-    of_torch = ROUNDED - {"bireme"}
     for workload, curves in results.items():
         lacks = missing(curves)
         if lacks:
             notes.append(f"- `{workload}` was not run to its end by: {', '.join(lacks)}")
-
-        def gap(name: str, other: str, at: int = -1, curves: dict[str, Any] = curves) -> str:
-            if name not in curves or other not in curves:
-                return "n/a"
-            gaps = distance(curves[name], curves[other])
-            return f"{gaps[min(at, len(gaps) - 1)]:.1e}"
-
-        exact = curves.get("torch_double")
+        cells = _shared_cells(curves)
         rows.append(
             [
                 f"`{workload}`",
-                f"{exact[0]:.4g} → {exact[-1]:.4g}" if exact else "n/a",
-                gap("bireme_double", "torch_double"),
-                gap("bireme", "torch"),
-                gap("bireme", "torch_double"),
-                gap("torch", "torch_double"),
-                f"{distance_of_torch(curves)[-1]:.1e}" if of_torch <= set(curves) else "n/a",
-                gap("bireme", "torch_double", 19),
-                f"{excess(curves):.2g}" if set(curves) >= ROUNDED else "n/a",
-                {True: "yes", False: "**no**", None: "n/a"}[agrees(curves)],
+                cells["loss"],
+                cells["both in float64"],
+                _gap(curves, "bireme", "torch"),
+                cells["Bireme to float64"],
+                _gap(curves, "torch", "torch_double"),
+                cells["the furthest of nine"],
+                _gap(curves, "bireme", "torch_double", 19),
+                cells["of what is allowed"],
+                cells["agrees"],
             ]
-        )  # fmt: skip
+        )
     header = [
         "workload",
         "loss",
@@ -199,14 +220,15 @@ def main(
 ) -> None:
     where, results = report.machine(), {}
     found = {} if redraw else {w: measure(w, steps, names) for w in workloads}
-    with suppress(FileNotFoundError):  # other curves stay: a run may be a part
+    if redraw:
         kept = json.loads((report.RESULTS / "curves.json").read_text())
-        results = kept["results"]
-        where = kept["machine"] if redraw else where
+        where, results = kept["machine"], kept["results"]
+    else:  # a run may be a part: today's other curves of these sources stay
+        results = report.earlier("curves", where).get("results", {})
     for workload, curves in found.items():
         results[workload] = results.get(workload, {}) | curves
     results = {w: results[w] for w in WORKLOADS if w in results}
-    report.publish("curves", where, results, render(results), update_docs)
+    report.publish("curves", where, results, render(results), page(results), update_docs)
     if update_docs:
         with suppress(ImportError):  # the figures stand without a plot
             draw(results, PLOT)

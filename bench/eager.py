@@ -116,17 +116,26 @@ def compare_losses(timings: dict[str, Timing], least: float = 0.0) -> None:
                 )
 
 
-def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
-    """Ratios of the minima (ours / theirs, below 1 is faster), then the times themselves."""
+def ratios(
+    results: dict[str, dict[str, Timing]], names: list[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of Bireme's milliseconds and of ratios of minima (below 1: faster)."""
     others = [n for n in names if n != "bireme"]
-    ratio_rows, time_rows, notes = [], [], []
+    rows = []
     for workload, timings in results.items():
         ours = timings["bireme"].minimum if "bireme" in timings else None
-        ratios = [
+        cells = [
             f"{ours / theirs:.2f}" if ours and (theirs := timings[n].minimum) else "n/a"
             for n in others
         ]
-        ratio_rows.append([f"`{workload}`", *ratios])
+        rows.append([f"`{workload}`", f"{ours:.2f}" if ours else "n/a", *cells])
+    return ["step", "Bireme, ms", *[f"/ {peers.label(n)}" for n in others]], rows
+
+
+def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
+    """The ratios, then the times of all."""
+    time_rows, notes = [], []
+    for workload, timings in results.items():
         times = [
             f"{t.minimum:.2f} ({t.median:.2f})" if (t := timings[n]).minimum else "n/a"
             for n in names
@@ -139,7 +148,7 @@ def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
         ]
     parts = [
         "Bireme's time per step divided by the peer's (below 1: Bireme is faster):",
-        report.table(["workload", *[f"/ {peers.label(n)}" for n in others]], ratio_rows),
+        report.table(*ratios(results, names)),
         "Milliseconds per training step, minimum (median) over the rounds:",
         report.table(["workload", *[peers.label(n) for n in names]], time_rows),
         "\n".join(f"- `{w}`: {DESCRIPTIONS[w]}" for w in results),
@@ -172,4 +181,5 @@ def main(
         for workload, timings in results.items()
     }
     section = "eager_autocast" if autocast else "eager" if extension else "eager_no_extension"
-    report.publish(section, where, as_json, render(results, names), update_docs)
+    text, page = render(results, names), report.compact_table(*ratios(results, names))
+    report.publish(section, where, as_json, text, page, update_docs)

@@ -86,6 +86,21 @@ def disagreements(results: dict[str, list[np.ndarray]]) -> dict[str, str]:
     }
 
 
+def page(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
+    """The first engine's milliseconds, and its ratios to `xla` and to the other frameworks."""
+    lead, *others = [n for n in names if n not in ("bireme_ort", "bireme_ov")] or names
+    rows = []
+    for row, timings in results.items():
+        mine = timings[lead].minimum
+        ratios = [
+            f"{mine / theirs:.2f}" if mine and (theirs := timings[n].minimum) else "n/a"
+            for n in others
+        ]
+        rows.append([row, f"{mine:.2f}" if mine else "n/a", *ratios])
+    header = ["model, batch", f"{PEERS[lead][1]}, ms", *[f"/ {PEERS[n][1]}" for n in others]]
+    return report.compact_table(header, rows)
+
+
 def render(results: dict[str, dict[str, Timing]], names: list[str]) -> str:
     """Ratios of the minima (ours / theirs, below 1 is faster), then the times themselves."""
     ours, others = [n for n in names if n in OURS], [n for n in names if n not in OURS]
@@ -174,4 +189,5 @@ def main(
         }
         for row, timings in results.items()
     }
-    report.publish("infer", where, as_json, render(results, names), update_docs)
+    text, short = render(results, names), page(results, names)
+    report.publish("infer", where, as_json, text, short, update_docs)

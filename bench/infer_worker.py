@@ -32,8 +32,9 @@ def _predictor_run(predictor: Any, tensor: Any) -> Run:
 
 def _bireme(engine: str) -> Callable[[str, np.ndarray], Run]:
     def make(model: str, array: np.ndarray) -> Run:
-        from bireme import inference
+        from bireme import device, inference
 
+        device.tune_process(tracebacks=False)  # as `bireme run` does
         config = inference.Config(*infer_models.bireme_files(model))
         config.set_cpu_math_library_num_threads(THREADS)
         config.set_engine(engine)

@@ -11,6 +11,18 @@ from bench.processes import Peer, PeerError
 STEPS = 20
 
 
+def page(results: dict[str, dict[str, Any]], names: list[str]) -> str:
+    """The peak of steps, one column per framework."""
+    rows = [
+        [
+            f"`{w}`",
+            *[f"{figures[n]['steps']:.0f}" if "steps" in figures[n] else "n/a" for n in names],
+        ]
+        for w, figures in results.items()
+    ]
+    return report.compact_table(["peak of steps, MiB", *[peers.label(n) for n in names]], rows)
+
+
 def main(workloads: list[str], names: list[str], update_docs: bool) -> None:
     where = report.machine()
     results: dict[str, dict[str, Any]] = {}
@@ -48,4 +60,4 @@ def main(workloads: list[str], names: list[str], update_docs: bool) -> None:
     )
     if notes:
         text += "\n\n" + "\n".join(notes)
-    report.publish("memory", where, results, text, update_docs)
+    report.publish("memory", where, results, text, page(results, names), update_docs)

@@ -220,7 +220,9 @@ class BiremeTrainer(PaddleTrainer):
     def settle(self) -> bool:
         from bireme.core.executor import wait_for_compilation
         from bireme.core.stats import compile_count
+        from bireme.host import config
 
+        config.compile_mode = "sync"  # steady steps are timed; by itself it compiles what pays
         wait_for_compilation()
         before, self.compiled = self.compiled, compile_count()
         return self.compiled != before

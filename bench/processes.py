@@ -21,12 +21,12 @@ class PeerError(RuntimeError):
     """A peer could not do its part; the message is the reason shown in the table."""
 
 
-def environment(**extra: str) -> dict[str, str]:
-    """The environment of every peer: equal thread counts and this checkout importable."""
+def environment(root: Path = ROOT, **extra: str) -> dict[str, str]:
+    """The environment of every peer: equal thread counts and the checkout `root` importable."""
     threads = str(THREADS)
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
@@ -54,9 +54,10 @@ class Peer:
     worker = "bench.worker"
     process_group: int | None = None  # 0: its own
 
-    def __init__(self, name: str, workload: str, **extra_environment: str):
+    def __init__(self, name: str, workload: str, root: Path = ROOT, **extra_environment: str):
         if not peers.installed(name):
             raise PeerError(f"{peers.module(name)} is not installed")
+        self.root = root
         self.name = name
         self.workload = workload
         self.arguments: tuple[str, ...] = (name, workload)
@@ -64,7 +65,7 @@ class Peer:
 
     def __enter__(self) -> Self:
         # stderr goes to a file: a full pipe that nobody reads would stop the worker.
-        logs = ROOT / ".bench" / "logs"
+        logs = self.root / ".bench" / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         self.log = (logs / f"{self.workload}-{self.name}.log").open("w")
         self.process = subprocess.Popen(
@@ -73,14 +74,14 @@ class Peer:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            cwd=ROOT,
+            cwd=self.root,
             env=self.environment(),
             process_group=self.process_group,
         )
         return self
 
     def environment(self) -> dict[str, str]:
-        return environment(**self.extra)
+        return environment(self.root, **self.extra)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the worker and wait for its result."""

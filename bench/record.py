@@ -32,12 +32,12 @@ def main(workloads: list[str], steps: int, update_docs: bool) -> None:
         )
     header = [
         "workload",
-        "results per step",
+        "results",
         "µs per result",
         "entries",
         "µs per entry",
-        "recording, µs per step",
-        "look-up, µs per step",
+        "recording, µs",
+        "look-up, µs",
     ]
     text = (
         "Python's share of a step: recording forward, backward and update, and finding the "
@@ -47,4 +47,4 @@ def main(workloads: list[str], steps: int, update_docs: bool) -> None:
         "update up to three per parameter, an LSTM layer five), so an entry's cost says how "
         "coarse a model's entries are.\n\n" + report.table(header, rows)
     )
-    report.publish("record", where, results, text, update_docs)
+    report.publish("record", where, results, text, report.compact_table(header, rows), update_docs)

@@ -42,6 +42,12 @@ class _NoExecution:
     def wait_for(self, inputs: Any) -> None:
         return
 
+    def reserve(self) -> None:
+        return
+
+    def improve(self, wait: bool = False) -> bool:
+        return False
+
 
 class _TimedRunner:
     def __init__(self, run: Any):

@@ -34,18 +34,29 @@ def captured_trainer(size: Size, weights: Arrays | None = None) -> CapturedTrain
     return CapturedTrainer(bireme, size, weights)
 
 
+def _ratio(timings: dict[str, Timing], other: str) -> str:
+    ours, theirs = timings["captured"].minimum, timings[other].minimum
+    return f"{ours / theirs:.2f}" if ours and theirs else "n/a"
+
+
+def page(results: dict[str, dict[str, Timing]]) -> str:
+    """The captured step's time, and its ratios to the others'."""
+    rows = []
+    for w, t in results.items():
+        ours = t["captured"].minimum
+        time = f"{ours:.2f}" if ours else "n/a"
+        rows.append([f"`{w}`", time, _ratio(t, "jax"), _ratio(t, "bireme")])
+    header = ["step", "captured, ms", "/ jitted JAX", "/ Bireme eager"]
+    return report.compact_table(header, rows)
+
+
 def render(results: dict[str, dict[str, Timing]]) -> str:
     """The captured step's time over the others', then the times."""
-
-    def ratio(timings: dict[str, Timing], other: str) -> str:
-        ours, theirs = timings["captured"].minimum, timings[other].minimum
-        return f"{ours / theirs:.2f}" if ours and theirs else "n/a"
-
     rows = [
         [
             f"`{w}`",
-            ratio(t, "jax"),
-            ratio(t, "bireme"),
+            _ratio(t, "jax"),
+            _ratio(t, "bireme"),
             *[f"{t[n].minimum:.2f} ({t[n].median:.2f})" if t[n].minimum else "n/a" for n in NAMES],
         ]
         for w, t in results.items()
@@ -78,4 +89,4 @@ def main(workloads: list[str], rounds: int, turn_seconds: float, update_docs: bo
         w: {n: asdict(t) | {"minimum": t.minimum, "median": t.median} for n, t in timings.items()}
         for w, timings in results.items()
     }
-    report.publish("to_static", where, as_json, render(results), update_docs)
+    report.publish("to_static", where, as_json, render(results), page(results), update_docs)

@@ -23,8 +23,10 @@ CHECKED_STEPS = 6
 class Worker:
     def __init__(self, peer: str, workload: str):
         self.size = WORKLOADS[workload]
-        import_module(peers.module(peer))
+        module = import_module(peers.module(peer))
         self.after_import = resident_mib()
+        if module.__name__ == "bireme":  # as `bireme run` does
+            module.device.tune_process(tracebacks=False)
         self.make = peers.factory(peer)
         self.trainer: Any = None
         self.steps = 0

@@ -1,12 +1,12 @@
 """Write the type stubs of what is attached at import time.
 
-That is Tensor's methods, `bireme.*` and `bireme.nn.functional.*`.
+That is Tensor's methods and the functions of `bireme` and of the namespaces below it that are made
+from the records of `bireme/api/public.py`.
 
     python scripts/make_stubs.py          # write them
     python scripts/make_stubs.py --check  # exit with 1 if they are not current
 
-Functions of the op families become names of the package, and methods, by rules (see
-`bireme/ops/methods.py`); type checkers cannot follow those, so the result is checked in.
+Type checkers cannot follow how those are made, so the result is checked in.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import bireme
+import bireme.fft
+import bireme.linalg
 import bireme.nn.functional
+import bireme.signal
 from bireme.core import tensor as tensor_module
-from bireme.core.tensor import HookHandle, Parameter, Size, Tensor
+from bireme.core.tensor import HookHandle, NumberOfElements, Parameter, Size, Tensor
 
 ROOT = Path(__file__).resolve().parent.parent / "bireme"
 
 _KNOWN = {
     "Any", "Callable", "Iterator", "None", "Sequence", "Size", "Tensor", "Value", "bool",
     "builtins", "complex", "dict", "float", "int", "list", "np", "ndarray", "str", "tuple",
-    "HookHandle", "DType", "Place", "TopKRetType", "type",
+    "HookHandle", "NumberOfElements", "DType", "Place", "TopKRetType", "type",
 }  # fmt: skip
 
 _HEADER = '''# ruff: noqa
@@ -65,10 +70,15 @@ def _default(value: Any) -> str:
     return f" = {value!r}" if plain and repr(value) not in ("inf", "-inf", "nan") else " = ..."
 
 
+def _definition(function: Any) -> Any:
+    """The eager function behind a shim or an in-place form."""
+    return inspect.unwrap(function, stop=lambda f: hasattr(f, "op"))
+
+
 def signature(function: Any, method: bool) -> str:
     """The parameters and result of a function, in types that a stub can name."""
     found = inspect.signature(function)
-    op = getattr(function, "op", None)
+    op = getattr(_definition(function), "op", None)
     inputs = {n.lstrip("*") for n in op.inputs} if op is not None else set()
     parts: list[str] = []
     starred = False
@@ -107,7 +117,10 @@ def _member(name: str, value: Any, annotation: Any) -> list[str]:
     return [f"{name}: {_annotation(annotation, 'Any')}"]
 
 
-_HIDDEN = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "__hash__"}
+_HIDDEN = {
+    "__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "__hash__",
+    "__firstlineno__", "__static_attributes__",  # of Python 3.13
+}  # fmt: skip
 
 
 def class_stub(kind: type, extra: tuple[str, ...] = ()) -> str:
@@ -129,10 +142,13 @@ def tensor_stub() -> str:
         "from bireme.core.errors import CaptureError as CaptureError",
         "from bireme.core.trace import Value as Value\n",
         class_stub(Size),
+        class_stub(NumberOfElements),
         class_stub(Tensor, ("_value: Value", "_node: Any")),  # what its constructor sets
         class_stub(Parameter),
         class_stub(HookHandle),
+        f"def alias{signature(tensor_module.alias, False)}\n",
         f"def constant{signature(tensor_module.constant, False)}\n",
+        f"def on_device{signature(tensor_module.on_device, False)}\n",
     ]
     return "\n".join(parts)
 
@@ -157,29 +173,39 @@ def package_stub() -> str:
         elif inspect.isclass(value):
             imports.append(f"from {value.__module__} import {value.__name__} as {name}")
         elif inspect.isfunction(value):
-            functions.append(f"def {name}{signature(value, False)}")
+            functions.append(function_stub(name, value))
         else:
             variables.append(_variable(name, value))
     return "\n".join([_HEADER, *sorted(imports), "", *variables, "", *functions, ""])
 
 
-def functional_stub() -> str:
-    module = bireme.nn.functional
+def function_stub(name: str, function: Any) -> str:
+    return f"def {name}{signature(function, False)}"
+
+
+def namespace_stub(module: ModuleType) -> str:
     imports = ["from bireme.core.tensor import Tensor as Tensor"]
     functions = []
-    for name in sorted(module.__all__):
+    for name in sorted({*module.__all__, *vars(module)["_functions"]}):
         value = getattr(module, name)
         if inspect.ismodule(value):
-            imports.append(f"from bireme.nn.functional import {name} as {name}")
+            imports.append(f"from {module.__name__} import {name} as {name}")
         else:
-            functions.append(f"def {name}{signature(value, False)}")
+            functions.append(function_stub(name, value))
     return "\n".join([_HEADER, *imports, "", *functions, ""])
+
+
+NAMESPACES = (bireme.nn.functional, bireme.linalg, bireme.fft, bireme.signal)
+
+
+def _beside(module: ModuleType) -> Path:
+    return Path(str(module.__file__)).with_suffix(".pyi")
 
 
 STUBS = {
     ROOT / "__init__.pyi": package_stub,
     ROOT / "core" / "tensor.pyi": tensor_stub,
-    ROOT / "nn" / "functional" / "__init__.pyi": functional_stub,
+    **{_beside(m): partial(namespace_stub, m) for m in NAMESPACES},
 }
 
 

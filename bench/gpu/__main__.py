@@ -30,10 +30,20 @@ def main() -> int:
     tiny = earlier["results"]["run"]["tiny"] if earlier else options.tiny
     if options.update_docs and tiny:
         parser.error("figures of tiny sizes do not belong into docs/benchmarks.md")
+    try:
+        if options.update_docs and not earlier:
+            report.check_publishable(report.machine())
+        return _run(options, earlier, tiny)
+    except report.NotPublished as error:
+        raise SystemExit(str(error)) from None
+
+
+def _run(options: argparse.Namespace, earlier: dict[str, Any] | None, tiny: bool) -> int:
     where, results = (earlier["machine"], earlier["results"]) if earlier else measure(options)
     text = table.render(results["workloads"], _about(results["run"]))
     name = "gpu_tiny" if tiny else "gpu"
-    report.publish(name, where, results, text, options.update_docs)
+    page = table.page(results["workloads"])
+    report.publish(name, where, results, text, page, options.update_docs)
     if options.out:
         shutil.copyfile(report.RESULTS / f"{name}.json", options.out)
     return 1 if table.incomplete(results["workloads"]) else 0

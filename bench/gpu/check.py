@@ -85,7 +85,7 @@ def inside_a_step(trainer: Any) -> dict[str, Any]:
         for i in range(4):
             last = trainer.step(i)
         wait_for(last)
-    step = max(executor._programs.values(), key=lambda program: program.hits)
+    step = max(executor._programs.values(), key=lambda program: program.runs)
     state = len(trainer.model.parameters())
     return {
         "donated": f"{len(step.donated)} of {len(step.graph.inputs)} inputs, {state} parameters",
@@ -94,7 +94,8 @@ def inside_a_step(trainer: Any) -> dict[str, Any]:
 
 
 def check_workload(name: str, seconds: float) -> dict[str, Any]:
-    from bireme.core import config, executor, place
+    from bireme.core import executor, place
+    from bireme.host import config
 
     plain = without_dropout(WORKLOADS[name])
     on_gpu = first_losses(plain)

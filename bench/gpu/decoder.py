@@ -61,9 +61,9 @@ def drawn(rng: np.random.Generator) -> Shape:
 def compare(shape: Shape, seed: int = 0) -> dict[str, float]:
     """Distances of the kernel and of the plain lowering from the composition in float32."""
     from bireme.core import dtype as dt
-    from bireme.core import jax_door, kernels
+    from bireme.core import kernels
     from bireme.core.aval import aval
-    from bireme.core.rewrite import call_with
+    from bireme.host import jax_door
     from bireme.kernels import install
     from bireme.nn.generation import stack
 
@@ -97,8 +97,8 @@ def compare(shape: Shape, seed: int = 0) -> dict[str, float]:
     given = [normal(1, 1, d), *turns, jnp.asarray([shape.place], jnp.int64), *arrays]
 
     types = tuple([aval(a.shape, getattr(dt, str(a.dtype))) for a in given])
-    call = call_with(
-        stack.decoder_stack.op, types, (-1,) * 4 + (len(arrays),),
+    call = stack.decoder_stack.op.call_with(
+        types, (-1,) * 4 + (len(arrays),),
         {"layers": shape.layers, "head": shape.vocabulary > 0, "epsilon": 1e-5},
         (None,) * len(types),
     )  # fmt: skip

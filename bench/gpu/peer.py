@@ -32,6 +32,7 @@ class GpuPeer(Peer):
         arguments: Mapping[str, Any],
         **extra_environment: str,
     ):
+        self.root = ROOT
         self.name, self.workload, self.extra = peer, f"gpu-{workload}", extra_environment
         self.arguments = (peer, module, json.dumps(dict(arguments)))
         self.asking = threading.Lock()

@@ -48,6 +48,12 @@ def render(results: Results, ceilings: str) -> str:
     return "\n".join([*lines, "", ceilings])
 
 
+def page(results: Results) -> str:
+    """The table without shares of the ceiling and times of preparation."""
+    rows = [_row(limit, results) for limit in LIMITS if limit.workload in results]
+    return report.compact_table(_HEADER[:7], [row[:7] for row in rows])
+
+
 def _row(limit: Limit, results: Results) -> list[str]:
     value, result = verdict(limit, results)
     name, peer = limit.workload, limit.against

@@ -18,7 +18,7 @@ from bench.gpu.peer import GpuPeer, PeerError
 from bench.gpu.state import wait_for
 
 PEERS = ("bireme", "torch", "compile")
-BF16_CEILING = 790e12  # of a large product, measured (see docs/benchmarks.md)
+BF16_CEILING = 790e12  # of a large product, measured (see docs/notes/gpu-training.md)
 
 
 def _size(model: str) -> Any:
@@ -98,6 +98,10 @@ def prepare(peer: str, model: str, seconds: float) -> Callable[[], dict[str, Any
     for i in range(6):
         last = step(i)
     wait(last)
+    if peer == "bireme":
+        from bireme.core.executor import wait_for_searches
+
+        wait_for_searches()
 
     def measure() -> dict[str, Any]:
         best, spent = float("inf"), 0.0
