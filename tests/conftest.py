@@ -1,7 +1,9 @@
 """Strict surroundings for every test, and the helpers that most of them want.
 
 Warnings are errors (pyproject.toml). Compiled programs go to one temporary cache folder per
-run, shared by all xdist workers, so that the user's own cache neither helps nor suffers.
+run, shared by all xdist workers, so that the user's own cache neither helps nor suffers. The
+native library, which takes a minute to build, is kept for the next run; its name is a digest of
+its sources, compiler and machine, and its bytes are checked when it is opened.
 Random numbers are the same in every run; `BIREME_TEST_EXPLORE=1` lets hypothesis look further.
 """
 
@@ -16,6 +18,7 @@ import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -32,9 +35,23 @@ if "BIREME_TEST_EXPLORE" not in os.environ:
 # parent, so they inherit the folder and only the parent removes it.
 os.environ["JAX_PLATFORMS"] = "cpu"
 _CACHE_OWNER = "BIREME_TEST_CACHE_OWNER"
+_KEPT_LIBRARIES = Path(__file__).parent.parent / "build" / "test-libraries"
+
+
+def _copy_libraries(source: Path, target: Path) -> None:
+    """Copy the native libraries that `target` lacks. A copy gets its name when it is complete."""
+    for library in source.glob("bireme_kernels_*.so"):
+        if not (target / library.name).exists():
+            target.mkdir(parents=True, exist_ok=True)
+            part = target / f"{library.name}.{os.getpid()}"
+            shutil.copy(library, part)
+            part.replace(target / library.name)
+
+
 if _CACHE_OWNER not in os.environ:
     os.environ[_CACHE_OWNER] = str(os.getpid())
     os.environ["BIREME_CACHE_DIR"] = tempfile.mkdtemp(prefix="bireme-tests-")
+    _copy_libraries(_KEPT_LIBRARIES, Path(os.environ["BIREME_CACHE_DIR"], "native"))
 
 
 # A shell starts what runs in the background with Ctrl-C ignored, and tests interrupt themselves.
@@ -47,6 +64,7 @@ def pytest_unconfigure() -> None:
     if "bireme.host.background" in sys.modules:
         sys.modules["bireme.host.background"].finish(patience=None)
     if os.environ.get(_CACHE_OWNER) == str(os.getpid()):
+        _copy_libraries(Path(os.environ["BIREME_CACHE_DIR"], "native"), _KEPT_LIBRARIES)
         shutil.rmtree(os.environ["BIREME_CACHE_DIR"], ignore_errors=True)
 
 
