@@ -19,7 +19,7 @@ from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.ops import activation, attention, dropout, norm
 from bireme.static.program import Program
-from bireme.static.recorder import ProgramTrace, Variable, recording
+from bireme.static.recorder import ProgramTrace, Variable, declare_data, recording
 
 _GRADIENTS = (GradOp, GraphGradOp)
 
@@ -68,9 +68,14 @@ def _test_batch_norm(inputs: list[Any], attrs: dict[str, Any]) -> list[Tensor]:
     return [out, mean, variance]  # the running statistics stay
 
 
-def copy_program(program: Program, for_test: bool, only: list[int] | None = None) -> Program:
+def copy_program(
+    program: Program,
+    for_test: bool,
+    only: list[int] | None = None,
+    fed: dict[int, str] | None = None,
+) -> Program:
     """A program that does the same on the same state; with `only`, as far as the values in
-    these slots need it."""
+    these slots need it. The results in the slots of `fed` are inputs of the copy, by name."""
     made = Program()
     made.random_seed = program.random_seed
     made._initial = dict(program._initial)
@@ -78,7 +83,7 @@ def copy_program(program: Program, for_test: bool, only: list[int] | None = None
     made._layouts = dict(program._layouts)
     made._origin = program
     made._trace.lost_rules = [*program._trace.lost_rules, *program._trace.own_rules]
-    _Copier(program._trace, made._trace, for_test, only).copy(made._copied)
+    _Copier(program._trace, made._trace, for_test, only, fed or {}).copy(made._copied)
     return made
 
 
@@ -123,15 +128,20 @@ def _test_body(body: Body) -> Body:
 
 class _Copier:
     def __init__(
-        self, source: ProgramTrace, into: ProgramTrace, for_test: bool, only: list[int] | None
+        self,
+        source: ProgramTrace,
+        into: ProgramTrace,
+        for_test: bool,
+        only: list[int] | None,
+        fed: dict[int, str],
     ):
-        self.source, self.into, self.for_test = source, into, for_test
+        self.source, self.into, self.for_test, self.fed = source, into, for_test, fed
         self.graph: Graph = source.graph(only or [])
         self.marks = source.marks(self.graph)
-        self.nodes = self.graph.nodes if only is None else self.graph.needed()
+        self.nodes = self.graph.nodes
         self.used: set[Any] | None = None
         if only is not None:
-            self.used = {*only, *[a for n in self.nodes for a in n.args]}
+            self.nodes, self.used = _needed(self.nodes, only, fed)
         self.env: dict[Any, Any] = {None: None}
         self.keys: dict[int, int] = {}
 
@@ -144,6 +154,10 @@ class _Copier:
             if self.used is not None and -1 - i not in self.used:
                 continue
             self.env[-1 - i] = constant(value.buf) if var is None else self._variable(var)
+        for slot, name in self.fed.items():
+            t = source.values[slot].aval
+            sizes = [d if type(d) is int else str(d) for d in t.shape]
+            self.env[slot] = declare_data(into, name, sizes, t.dtype)
         for i, generator in enumerate(source.generators):
             self.keys[2 * i], self.keys[2 * i + 1] = into.next_key(generator)
         with recording(into):
@@ -191,7 +205,19 @@ class _Copier:
                 flat.append(self.env[a])
             else:
                 return  # it depends on something that was left out
-        self.env.update(zip(node.results, _record(node, flat, self.for_test), strict=True))
+        made = zip(node.results, _record(node, flat, self.for_test), strict=True)
+        self.env.update((slot, tensor) for slot, tensor in made if slot not in self.fed)
+
+
+def _needed(nodes: list[Node], only: list[int], fed: dict[int, str]) -> tuple[list[Node], set[Any]]:
+    """The nodes behind the values in `only`, as far as those in `fed`; and what they read."""
+    used: set[Any] = set(only)
+    found = []
+    for node in reversed(nodes):
+        if any(r in used and r not in fed for r in node.results):
+            found.append(node)
+            used.update(node.args)
+    return found[::-1], used
 
 
 _SETTINGS = (

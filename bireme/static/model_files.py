@@ -60,7 +60,8 @@ def normalize_program(
 ) -> Program:
     """A copy for inference from `feed_vars` to `fetch_vars`.
 
-    With `skip_prune_program=True` ops that the results do not need stay in it.
+    A result may be fed, too: what computes it is left out, and its name is its own or, without
+    one, `feed_name_0` (or 1, 2 …, by its place in `feed_vars`). With `skip_prune_program=True` ops that the results do not need stay in it.
     """
     _check_options("normalize_program", kwargs, {"skip_prune_program"})
     if not isinstance(program, Program):
@@ -68,11 +69,12 @@ def normalize_program(
             f"[normalize_program] takes a Program. Received: {type(program).__name__}"
         )
     feeds, fetches = _variables(feed_vars, "feed_vars"), _variables(fetch_vars, "fetch_vars")
-    slots = [program.slot_of(v) for v in (*fetches, *feeds)]
-    only = None if kwargs.get("skip_prune_program") else slots
-    made = copy_program(program, True, only)
+    slots = [program.slot_of(v) for v in fetches]
+    inputs = [_fed(program, v, i) for i, v in enumerate(feeds)]
+    only = None if kwargs.get("skip_prune_program") else [*slots, *[s for s, _ in inputs]]
+    made = copy_program(program, True, only, {s: name for s, name in inputs if s >= 0})
     made._fetches = [made.find_copy(v) for v in fetches]
-    made._feeds = [made.find_copy(v).name for v in feeds]
+    made._feeds = [name for _, name in inputs]
     needed = {
         v.name
         for v in make_plan(made, tuple(slots_of(made)), writing=False).inputs
@@ -84,6 +86,18 @@ def normalize_program(
             f"[normalize_program] the results need {missing}, which feed_vars do not list"
         )
     return made
+
+
+def _fed(program: Program, what: Tensor, place: int) -> tuple[int, str]:
+    """Where a program for inference is fed, and the name of that input. For a declared input
+    that is its beginning, whatever the program writes into it later."""
+    var = program._trace.vars.get(what._name or "")
+    if var is not None and var.kind == "data":
+        return program.slot_of(Tensor(var.leaf, None)), var.name
+    name = what._name or f"feed_name_{place}"
+    while name in program._trace.vars and name != what._name:
+        name += "_"
+    return program.slot_of(what), name
 
 
 def slots_of(program: Program) -> list[int]:

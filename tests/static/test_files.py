@@ -267,3 +267,60 @@ def test_what_is_refused(trained: Trained, tmp_path: Any) -> None:
         static.save_inference_model(path, trained.x, trained.out, trained.exe, speed=1)
     with pytest.raises(ValueError, match="there is no file"):
         static.load_inference_model(path, trained.exe)
+
+
+def test_results_are_fed(static_mode: None, tmp_path: Any) -> None:
+    """What computes a fed result is left out, whatever else is fed and in any order."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data("x", [2, None])
+        h = x * 2 + 1
+        g = paddle.tanh(h)
+        named = F.relu(g)
+        named.name = "hidden"
+        out = named.sum(axis=1) + x.sum()
+    exe = static.Executor()
+    rng = np.random.RandomState(0)
+    path = str(tmp_path / "part")
+
+    def run(feeds: list[Any], fetches: list[Any], *arrays: np.ndarray) -> tuple[Any, Any]:
+        static.save_inference_model(path, feeds, fetches, exe, program=main)
+        program, names, outs = static.load_inference_model(path, exe)
+        feed = dict(zip(names, arrays, strict=True))
+        return names, exe.run(program, feed=feed, fetch_list=outs)
+
+    a, b = rng.randn(2, 3).astype("float32"), rng.randn(2, 5).astype("float32")
+    names, (got,) = run([h], [g], a)
+    assert names == ["feed_name_0"]
+    np.testing.assert_allclose(got, np.tanh(a), rtol=1e-6)
+    names, (got,) = run([x, g], [out], b, a)
+    assert names == ["x", "feed_name_1"]
+    np.testing.assert_allclose(got, np.maximum(a, 0).sum(1) + b.sum(), rtol=1e-5)
+    names, (got,) = run([named, x], [out], b, a)
+    assert names == ["hidden", "x"]
+    np.testing.assert_allclose(got, b.sum(1) + a.sum(), rtol=1e-5)
+    names, (got, same) = run([h], [named, h], a)
+    np.testing.assert_allclose(got, np.maximum(np.tanh(a), 0), rtol=1e-6)
+    np.testing.assert_array_equal(same, a)
+    program, names, outs = static.load_inference_model(path, exe)
+    renamed = static.normalize_program(program, [outs[0]], [outs[0]])  # again, names still differ
+    assert renamed._feeds[0] not in names
+    with pytest.raises(InvalidArgument, match="feed_vars do not list"):
+        run([h], [out], a)
+
+
+def test_an_input_that_the_program_changes_is_fed_as_it_begins(
+    static_mode: None, tmp_path: Any
+) -> None:
+    main = static.Program()
+    with static.program_guard(main):
+        x = static.data("x", [3])
+        x.add_(paddle.ones([3]))
+        out = x * 2
+    exe = static.Executor()
+    path = str(tmp_path / "changed")
+    static.save_inference_model(path, [x], [out], exe, program=main)
+    program, names, outs = static.load_inference_model(path, exe)
+    (got,) = exe.run(program, feed={names[0]: np.zeros(3, "float32")}, fetch_list=outs)
+    assert names == ["x"]
+    np.testing.assert_array_equal(got, [2, 2, 2])
