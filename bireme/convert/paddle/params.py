@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.convert.paddle.program import ModelFileError, Var
 from bireme.convert.paddle.program_desc import DTYPES, TENSOR_DESC
-from bireme.convert.paddle.wire import decode
+from bireme.convert.wire import decode
 from bireme.core import dtype as dt
 from bireme.io.foreign import open_regular, possible_shape
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bireme.core.errors import FileFormatError
-
-
-class ModelFileError(FileFormatError):
-    """A model file that cannot be read: damaged, foreign, or from a newer version."""
-
-
-class UnsupportedModel(FileFormatError, NotImplementedError):
-    """A readable model that uses something Bireme has no rule for."""
+from bireme.convert.errors import ModelFileError, UnsupportedModel
 
 
 @dataclass(slots=True)
@@ -61,3 +53,6 @@ class Program:
     @property
     def op_types(self) -> set[str]:
         return {op.type for block in self.blocks for op in block.ops}
+
+
+__all__ = ["Block", "ModelFileError", "OpDesc", "Program", "UnsupportedModel", "Var"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.convert.paddle.program import Block, ModelFileError, OpDesc, Program, Var
-from bireme.convert.paddle.wire import decode, message
+from bireme.convert.wire import decode, message
 
 MAX_MODEL = 1 << 28  # bytes; a large net without its weights has about a million
 NEWEST = 3_999_999  # program version: major * 1,000,000 + minor * 1,000 + patch

@@ -4,7 +4,8 @@
     decode(SIZE, data)["dims"]
 
 A schema maps field names to (number, kind): a scalar kind, a nested schema, or `[` in front for
-a repeated one. Fields that a schema does not name are skipped, as the format asks. Every
+a repeated one. `enum:NAMES` is a number that stands for one of these names, and `floats` and
+`doubles` are repeated numbers as one NumPy array. Fields that a schema does not name are skipped, as the format asks. Every
 length is checked against the bytes that are there before anything is made from it.
 """
 
@@ -13,11 +14,15 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from bireme.convert.paddle.program import ModelFileError
+import numpy as np
+
+from bireme.convert.errors import ModelFileError
 
 Schema = dict[int, tuple[str, Any, bool]]
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIRE = {"float": _FIXED32, "double": _FIXED64, "string": _BYTES, "bytes": _BYTES}
+_ARRAYS = {"floats": (_FIXED32, np.dtype("<f4")), "doubles": (_FIXED64, np.dtype("<f8"))}
+MAX_DEPTH = 100  # of messages inside messages
 
 
 def message(**fields: tuple[int, Any]) -> Schema:
@@ -49,9 +54,14 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
             raise ModelFileError("a number of more than 64 bits")
 
 
-def decode(schema: Schema, data: memoryview, what: str = "message") -> dict[str, Any]:
+def decode(
+    schema: Schema, data: memoryview, what: str = "message", depth: int = 0
+) -> dict[str, Any]:
     """The fields of one message by name; repeated ones are lists, absent ones are missing."""
+    if depth > MAX_DEPTH:
+        raise ModelFileError(f"{what:.200}: messages are nested more than {MAX_DEPTH} deep")
     found: dict[str, Any] = {}
+    arrays: dict[str, list[memoryview]] = {}
     at, end = 0, len(data)
     while at < end:
         tag, at = varint(data, at)
@@ -63,6 +73,10 @@ def decode(schema: Schema, data: memoryview, what: str = "message") -> dict[str,
         if entry is None:
             continue
         name, kind, repeated = entry
+        if not isinstance(kind, dict) and kind in _ARRAYS:
+            _check_array(kind, part, wire, f"{what}.{name}")
+            arrays.setdefault(name, []).append(part)
+            continue
         expected = _BYTES if isinstance(kind, dict) else _WIRE.get(kind, _VARINT)
         items: list[Any] | None = found.setdefault(name, []) if repeated else None
         if items is not None and wire == _BYTES and expected != _BYTES:
@@ -70,12 +84,22 @@ def decode(schema: Schema, data: memoryview, what: str = "message") -> dict[str,
             continue
         if wire != expected:
             raise ModelFileError(f"{what}: field '{name}' has wire type {wire}, not {expected}")
-        made = _value(kind, part, value, f"{what}.{name}")
+        made = _value(kind, part, value, f"{what}.{name}", depth)
         if items is not None:
             items.append(made)
         else:
             found[name] = made
+    for name, kind, _ in schema.values():
+        if name in arrays:
+            joined = arrays[name][0] if len(arrays[name]) == 1 else b"".join(arrays[name])
+            found[name] = np.frombuffer(joined, _ARRAYS[kind][1])
     return found
+
+
+def _check_array(kind: str, part: memoryview, wire: int, what: str) -> None:
+    expected, dtype = _ARRAYS[kind]
+    if wire not in (_BYTES, expected) or len(part) % dtype.itemsize:
+        raise ModelFileError(f"{what}: this is no list of numbers")
 
 
 def _raw(data: memoryview, at: int, wire: int, what: str) -> tuple[memoryview, int, int]:
@@ -107,9 +131,9 @@ def _packed(kind: str, part: memoryview, what: str) -> list[Any]:
     return values
 
 
-def _value(kind: Any, part: memoryview, value: int, what: str) -> Any:
+def _value(kind: Any, part: memoryview, value: int, what: str, depth: int) -> Any:
     if isinstance(kind, dict):
-        return decode(kind, part, what)
+        return decode(kind, part, what, depth + 1)
     if kind == "string":
         try:
             return str(part, "utf-8")
@@ -124,9 +148,12 @@ def _value(kind: Any, part: memoryview, value: int, what: str) -> Any:
     return _integer(kind, value)
 
 
-def _integer(kind: str, value: int) -> int | bool:
+def _integer(kind: str, value: int) -> int | bool | str:
     if kind == "bool":
         return value != 0
+    if kind.startswith("enum:"):
+        names = kind[5:].split(",")
+        return names[value] if value < len(names) else str(value)
     if kind == "int32":  # negative ones are written as 64 bits
         value &= 0xFFFFFFFF
         return value - (1 << 32) if value >= 1 << 31 else value
