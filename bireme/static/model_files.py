@@ -61,7 +61,8 @@ def normalize_program(
     """A copy for inference from `feed_vars` to `fetch_vars`.
 
     A result may be fed, too: what computes it is left out, and its name is its own or, without
-    one, `feed_name_0` (or 1, 2 …, by its place in `feed_vars`). With `skip_prune_program=True` ops that the results do not need stay in it.
+    one, `feed_name_0` (or 1, 2 …, by its place in `feed_vars`). With `skip_prune_program=True`
+    ops that the results do not need stay in it.
     """
     _check_options("normalize_program", kwargs, {"skip_prune_program"})
     if not isinstance(program, Program):
