@@ -18,6 +18,7 @@ from types import CodeType, ModuleType
 
 from bireme import compat
 from bireme.core.errors import BiremeError
+from bireme.io import by_value
 
 _SCRIPT = "BIREME_RUN_SCRIPT"
 _MODULE = "BIREME_RUN_MODULE"
@@ -101,10 +102,14 @@ def _run_as_main(code: CodeType, path: str, package: str | None) -> None:
 
 
 def _run_again() -> dict[str, object]:
+    """What the program defines, if it has a main guard; without one, processes are sent that."""
     module = os.environ.get(_MODULE)
+    path = _found(module)[1] if module is not None else os.environ[_SCRIPT]
+    if not by_value.runs_again(path):
+        return {}
     if module is not None:
         return runpy.run_module(module, run_name="__mp_main__")
-    return runpy.run_path(os.environ[_SCRIPT], run_name="__mp_main__")
+    return runpy.run_path(path, run_name="__mp_main__")
 
 
 if __name__ == "__mp_main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bireme import nn
 from bireme.autograd import no_grad
 from bireme.core.errors import TypeMismatch
+from bireme.jit.static_function import without_capture
 
 if TYPE_CHECKING:
     from bireme.nn.layer.layer import Layer
@@ -136,7 +137,8 @@ def _run(net: nn.Layer, input_size: Any, custom: dict[type, Counter]) -> list[An
     training = net.training
     net.eval()
     try:
-        net(zeros(list(input_size)))
+        with without_capture():
+            net(zeros(list(input_size)))
     finally:
         for hook in hooks:
             hook.remove()

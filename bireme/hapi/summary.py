@@ -13,6 +13,7 @@ from bireme.autograd import no_grad
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor, constant
+from bireme.jit.static_function import without_capture
 from bireme.nn import Layer, LayerList, Sequential
 from bireme.static import InputSpec
 
@@ -134,7 +135,8 @@ def _run(net: Layer, args: list[Any]) -> list[_Row]:
     try:
         for layer in _shown(net, alone or _is_whole(net)):
             hooks.append(layer.register_forward_post_hook(seen))
-        net(*args)
+        with without_capture():
+            net(*args)
     finally:
         for hook in hooks:
             hook.remove()

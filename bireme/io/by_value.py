@@ -116,49 +116,64 @@ _start_lock = threading.Lock()
 
 @contextmanager
 def startable_main() -> Iterator[None]:
-    """While a process is started: a main module without the name of a file that is not there.
+    """While a process is started: a main module that the process does not run, unless its file is
+    made for that.
 
-    A program from the standard input has the file '<stdin>', which a new process would run again.
+    Multiprocessing runs the main file again in a new process. A script without a main guard would
+    train there, and the file of a program from the standard input is called '<stdin>'. What such a
+    program defines is sent by value.
     """
     main = vars(sys.modules["__main__"])
     path = _main_file()
-    if path is None or main.get("__spec__") is not None or os.path.isfile(path):
+    if path is None or runs_again(path):
         yield
         return
     with _start_lock:
-        kept = main.pop("__file__", None)
+        kept = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+        main.pop("__file__", None)
+        # A spec without a loader names a module that looks at the program itself (compat_main).
+        if getattr(main.get("__spec__"), "loader", None) is not None:
+            main["__spec__"] = None
         try:
             yield
         finally:
-            if kept is not None:
-                main["__file__"] = kept
+            main.update(kept)
+
+
+def runs_again(path: str) -> bool:
+    """Whether processes may run this main file: it has an `if __name__ == "__main__":`."""
+    try:
+        return _parsed(path, os.stat(path).st_mtime_ns)[0]
+    except OSError:
+        return False
 
 
 def _names_of_main() -> frozenset[str]:
+    """What a process finds in its main module after it has run the main file."""
     path = _main_file()
-    if path is None:
+    if path is None or not runs_again(path):
         return frozenset()
-    try:
-        changed = os.stat(path).st_mtime_ns
-    except OSError:
-        return frozenset()
-    return _names_in(path, changed)
+    return _parsed(path, os.stat(path).st_mtime_ns)[1]
 
 
 @functools.lru_cache(maxsize=4)
-def _names_in(path: str, changed: int) -> frozenset[str]:
-    """What running a file binds, without what stands under `if __name__ == "__main__":`."""
+def _parsed(path: str, changed: int) -> tuple[bool, frozenset[str]]:
+    """Whether a file has a main guard, and what running it binds, without what stands there."""
     try:
         with open(path, "rb") as file:
-            tree = ast.parse(file.read())
+            body = ast.parse(file.read()).body
     except (SyntaxError, ValueError):  # compiled or packed: believe what is there
-        return frozenset(vars(sys.modules["__main__"]))
-    return frozenset(_bound(tree.body))
+        return True, frozenset(vars(sys.modules["__main__"]))
+    return any(_is_guard(node) for node in body), frozenset(_bound(body))
+
+
+def _is_guard(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
 def _bound(nodes: Any) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+        if _is_guard(node):
             yield from _bound(node.orelse)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -436,4 +451,4 @@ def _cached_property(function: Any, name: str | None) -> Any:
     return made
 
 
-__all__ = ["Pickler", "Unsendable", "pickled"]
+__all__ = ["Pickler", "Unsendable", "pickled", "runs_again", "startable_main"]

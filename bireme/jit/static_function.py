@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +59,16 @@ def enable_to_static(enable_to_static_bool: bool) -> None:
             f"enable_to_static takes True or False. Received: {enable_to_static_bool!r}"
         )
     _Switch.enabled = enable_to_static_bool
+
+
+@contextlib.contextmanager
+def without_capture() -> Iterator[None]:
+    """Run captured functions as plain Python meanwhile: hooks see every call and its sizes."""
+    before, _Switch.enabled = _Switch.enabled, False
+    try:
+        yield
+    finally:
+        _Switch.enabled = before
 
 
 class StaticFunction(AsProgram):

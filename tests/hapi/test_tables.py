@@ -112,3 +112,15 @@ def test_flops_of_own_layers(capsys):
     assert "Treat it as zero FLOPs" in capsys.readouterr().out
     with pytest.raises(TypeError, match="takes a Layer"):
         bireme.flops(print, [1])
+
+
+def test_tables_of_a_captured_network():
+    """Its graph has been captured for open sizes; the tables show the sizes that were asked for."""
+    net = bireme.nn.Sequential(
+        bireme.nn.Conv2D(1, 4, 3), bireme.nn.Flatten(), bireme.nn.Linear(4 * 14 * 14, 3)
+    )
+    totals, work = bireme.summary(net, (2, 1, 16, 16)), bireme.flops(net, [1, 1, 16, 16])
+    bireme.jit.to_static(net, input_spec=[bireme.static.InputSpec([None, 1, 16, 16], "float32")])
+    net(bireme.ones([3, 1, 16, 16]))
+    assert bireme.summary(net, (2, 1, 16, 16)) == totals
+    assert bireme.flops(net, [1, 1, 16, 16]) == work

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,8 +114,9 @@ if __name__ == "__main__":
 """
 
 
-def _run(*arguments: str, text: str | None = None) -> str:
-    env = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(paddle.__file__))}
+def _run(*arguments: str, text: str | None = None, folder: Path | None = None) -> str:
+    paths = [os.path.dirname(os.path.dirname(paddle.__file__)), str(folder or "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
         [sys.executable, *arguments],
         input=text,
@@ -162,6 +164,22 @@ def test_what_a_main_guard_hides_from_workers(tmp_path):
     body = "".join(f"    {line}\n" for line in AS_BIREME.splitlines())
     script.write_text(f"if __name__ == '__main__':\n{body}")
     assert "all cells ran" in _run(str(script))
+
+
+@pytest.mark.parametrize("how", ["script", "module", "bireme run", "bireme run -m"])
+def test_a_program_without_a_main_guard(tmp_path, how):
+    """Its processes do not run it again, so it prints its lines once."""
+    started = "print('started', flush=True)\n"
+    (tmp_path / "program.py").write_text(started + (CELLS if "bireme" in how else AS_BIREME))
+    command = {
+        "script": [str(tmp_path / "program.py")],
+        "module": ["-m", "program"],
+        "bireme run": ["-m", "bireme", "run", str(tmp_path / "program.py")],
+        "bireme run -m": ["-m", "bireme", "run", "-m", "program"],
+    }
+    said = _run(*command[how], folder=tmp_path)
+    assert "all cells ran" in said
+    assert said.count("started") == 1
 
 
 def test_a_script_that_is_run_as_paddle(tmp_path):

@@ -380,8 +380,9 @@ def test_workers_end_with_their_parent(start, how):
     assert not _alive(children)
 
 
-def test_a_script_without_a_main_guard_is_told_so(start):
-    process = start("if True:")
+def test_a_loader_outside_the_main_guard_is_told_so(start):
+    """The script has one, so its processes run it again."""
+    process = start("if __name__ == '__main__':\n        pass\n    if True:")
     _, err = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "if __name__ == '__main__':" in err.splitlines()[-1]
