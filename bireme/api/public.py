@@ -18,7 +18,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from bireme.api.keywords import guarded, shim, taking
 from bireme.core.tensor import Tensor
-from bireme.core.views import assign
+from bireme.core.views import assign, in_place_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 InPlace = bool | Literal["function", "method"]
@@ -207,6 +207,7 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """The form of `function` that gives its result to its first argument."""
     name = function.__name__ + "_"
 
+    @in_place_of(function)
     def inplace(*args: Any, **kwargs: Any) -> Tensor:
         x = args[0] if args else kwargs.pop(next(iter(signature(function).parameters)), None)
         return assign(x, function(x, *args[1:], **kwargs), name)

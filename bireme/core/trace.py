@@ -36,6 +36,8 @@ class Trace:
 
     # Whether what is recorded with open sizes is checked again once they are known.
     checked_for_sizes = False
+    # Whether `exp_` and the like change their tensor: variables of a program stay as they are.
+    changes_tensors = True
 
     def __init__(self, tape: bool = True, amp: Any = None):
         self.code: list[int] = []
@@ -76,6 +78,10 @@ class Trace:
     def slot_of(self, value: Value, holder: Any = None) -> int:
         """The slot of a value, which becomes an input if this trace does not know it."""
         return value.slot if value.trace is self else self.leaf(value, holder)
+
+    def may_use(self, value: Value) -> bool:
+        """Whether calls may take a value that perhaps no tensor holds."""
+        return True
 
     def known_slot(self, value: Value) -> int | None:
         """The slot of a value; None if this trace does not know it."""

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from bireme.api.public import method, public
+from bireme.api.types import Axis, DTypeLike, Ints, Operand, Scalar, Shape
 from bireme.core.errors import InvalidArgument, ShapeMismatch
-from bireme.core.op import TENSOR_TYPES, op
+from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.core.views import as_view, assign, check_inplace, replace
+from bireme.core.views import as_view, assign, check_inplace, in_place_of, replace
 from bireme.ops import manipulation as shapes
 from bireme.ops.axes import ints
 from bireme.ops.math_unary import assign_value, cast
+from bireme.ops.scan import cumprod, cumsum
 from bireme.ops.search import where
 
 # --- forms that change the shape ----------------------------------------------------------------
 
 
 @public
-def reshape_(x: Tensor, shape: Any, *more: int, name: str | None = None) -> Tensor:
+@in_place_of(shapes.reshape)
+def reshape_(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
     """`reshape` in place."""
     check_inplace(x, "reshape_")
     shape = (*ints(shape), *more)
@@ -28,6 +30,7 @@ def reshape_(x: Tensor, shape: Any, *more: int, name: str | None = None) -> Tens
 
 
 @public
+@in_place_of(shapes.flatten)
 def flatten_(
     x: Tensor, start_axis: int = 0, stop_axis: int = -1, name: str | None = None
 ) -> Tensor:
@@ -36,7 +39,8 @@ def flatten_(
 
 
 @public
-def squeeze_(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
+@in_place_of(shapes.squeeze)
+def squeeze_(x: Tensor, axis: Ints | None = None, name: str | None = None) -> Tensor:
     """`squeeze` in place."""
     check_inplace(x, "squeeze_")
     axis = axis if axis is None else ints(axis, "axis")
@@ -44,7 +48,8 @@ def squeeze_(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
 
 
 @public
-def unsqueeze_(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
+@in_place_of(shapes.unsqueeze)
+def unsqueeze_(x: Tensor, axis: Ints, name: str | None = None) -> Tensor:
     """`unsqueeze` in place."""
     check_inplace(x, "unsqueeze_")
     axis = ints(axis, "axis")
@@ -52,7 +57,8 @@ def unsqueeze_(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
 
 
 @public
-def transpose_(x: Tensor, perm: Any, name: str | None = None) -> Tensor:
+@in_place_of(shapes.transpose)
+def transpose_(x: Tensor, perm: Axis, name: str | None = None) -> Tensor:
     """`transpose` in place."""
     check_inplace(x, "transpose_")
     perm = ints(perm, "perm")
@@ -60,6 +66,7 @@ def transpose_(x: Tensor, perm: Any, name: str | None = None) -> Tensor:
 
 
 @public
+@in_place_of(shapes.t)
 def t_(input: Tensor, name: str | None = None) -> Tensor:
     """`t` in place."""
     if input.ndim > 2:
@@ -70,31 +77,30 @@ def t_(input: Tensor, name: str | None = None) -> Tensor:
 
 
 @public
+@in_place_of(cumprod)
 def cumprod_(
-    x: Tensor, dim: int | None = None, dtype: Any = None, name: str | None = None
+    x: Tensor, dim: int | None = None, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """`cumprod` in place; without `dim` the tensor becomes flat."""
-    from bireme.ops.scan import cumprod
-
     if dim is None and x.ndim > 1:
         flatten_(x)
     return assign(x, cumprod(x, dim, dtype=dtype), "cumprod_")
 
 
 @public
+@in_place_of(cumsum)
 def cumsum_(
-    x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
+    x: Tensor, axis: int | None = None, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """`cumsum` in place; without `axis` the tensor becomes flat."""
-    from bireme.ops.scan import cumsum
-
     if axis is None and x.ndim > 1:
         flatten_(x)
     return assign(x, cumsum(x, axis, dtype), "cumsum_")
 
 
 @public
-def cast_(x: Tensor, dtype: Any) -> Tensor:
+@in_place_of(cast)
+def cast_(x: Tensor, dtype: DTypeLike) -> Tensor:
     """`cast` in place."""
     check_inplace(x, "cast_")
     return replace(x, cast(x, dtype), None)
@@ -110,10 +116,10 @@ def _fill(xp, x, value):
 
 
 @method
-def fill_(x: Tensor, value: Any) -> Tensor:
+def fill_(x: Tensor, value: Scalar) -> Tensor:
     """Set every element to `value`."""
     check_inplace(x, "fill_")
-    if value.__class__ in TENSOR_TYPES and value.size != 1:
+    if isinstance(value, Tensor) and value.size != 1:
         raise ShapeMismatch(f"[fill_] value must be one number. Received: shape {value.shape}")
     return assign(x, _fill(x, value), "fill_")
 
@@ -138,9 +144,13 @@ def copy_(self: Tensor, other: Tensor, blocking: bool = True) -> Tensor:
 
 @method
 def set_(
-    x: Tensor, source: Tensor | None = None, shape: Any = None, stride: Any = None,
-    offset: int = 0, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    source: Tensor | None = None,
+    shape: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+    offset: int = 0,
+    name: str | None = None,
+) -> Tensor:
     """Become a view of another tensor's memory: its own shape, or one given with strides.
 
     Strides count elements and the offset bytes, as in `as_strided`; nothing at all gives an
@@ -183,7 +193,7 @@ def reconstruct_from_(self: Tensor, other: Tensor) -> None:
 
 
 @method
-def resize_(x: Tensor, shape: Any, fill_zero: bool = False, name: str | None = None) -> Tensor:
+def resize_(x: Tensor, shape: Shape, fill_zero: bool = False, name: str | None = None) -> Tensor:
     """Take another shape and keep the elements in their order: the last ones are cut off.
 
     A larger tensor ends in zeros, with and without `fill_zero`.
@@ -219,6 +229,9 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 
 
 @public
-def where_(condition: Tensor, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
+@in_place_of(where)
+def where_(
+    condition: Tensor, x: Tensor | None = None, y: Operand | None = None, name: str | None = None
+) -> Tensor:
     """`where` in place: changes and returns `x`."""
-    return assign(x, where(condition, x, y), "where_")
+    return assign(x, where(condition, x, y), "where_")  # type: ignore[arg-type]

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import namespace
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
-from bireme.core.views import assign
+from bireme.core.views import assign, in_place_of
 from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
 from bireme.ops.random_bits import bits
 
@@ -73,7 +74,7 @@ def _softmax(xp, x, axis=-1, dtype=None):
 def softmax(
     x: Tensor,
     axis: int = -1,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
     """exp(x) divided by its sum along `axis`; computed in `dtype` if one is given."""
@@ -102,13 +103,18 @@ def _log_softmax(xp, x, axis=-1, dtype=None):
 
 
 @public
-def log_softmax(x: Tensor, axis: int = -1, dtype: Any = None, name: str | None = None) -> Tensor:
+def log_softmax(
+    x: Tensor, axis: int = -1, dtype: DTypeLike | None = None, name: str | None = None
+) -> Tensor:
     """log(softmax(x)) along `axis`, without overflow."""
     return _log_softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
 
 
 @public
-def softmax_(x: Tensor, axis: int = -1, dtype: Any = None, name: str | None = None) -> Tensor:
+@in_place_of(softmax)
+def softmax_(
+    x: Tensor, axis: int = -1, dtype: DTypeLike | None = None, name: str | None = None
+) -> Tensor:
     """`softmax` in place."""
     return assign(x, softmax(x, axis, dtype), "softmax_")
 

@@ -23,13 +23,20 @@ def _checked_betas(where: str, **values: Any) -> dict[str, float]:
     """Betas in [0, 1) and an epsilon that is not negative, as floats."""
     checked = {}
     for name, value in values.items():
+        if value is None:
+            raise TypeMismatch(f"[{where}] {name} must be a number. Received: None")
         number = float(value)
         if name.startswith("beta") and not 0 <= number < 1:
             raise InvalidArgument(f"[{where}] {name} must be in [0, 1). Received: {number}")
-        if name == "epsilon" and number < 0:
-            raise InvalidArgument(f"[{where}] epsilon must not be negative. Received: {number}")
+        if not name.startswith("beta") and number < 0:
+            raise InvalidArgument(f"[{where}] {name} must not be negative. Received: {number}")
         checked[name] = number
     return checked
+
+
+def _check_rate_sign(where: str, rate: Any) -> None:
+    if isinstance(rate, int | float) and rate < 0:
+        raise InvalidArgument(f"[{where}] learning_rate must not be negative. Received: {rate}")
 
 
 def _advance_both(xp, clock, hyper):
@@ -261,14 +268,12 @@ class NAdam(_AdamBase):
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
-        betas = _checked_betas("NAdam", beta1=beta1, beta2=beta2, epsilon=epsilon)
+        _check_rate_sign("NAdam", learning_rate)
+        defaults = _checked_betas(
+            "NAdam", beta1=beta1, beta2=beta2, epsilon=epsilon, momentum_decay=momentum_decay
+        )
         super().__init__(
-            learning_rate,
-            parameters,
-            weight_decay,
-            grad_clip,
-            name,
-            defaults={**betas, "momentum_decay": float(momentum_decay)},
+            learning_rate, parameters, weight_decay, grad_clip, name, defaults=defaults
         )
 
     def _hyper(self, options: dict[str, Any]) -> tuple[Any, ...]:
@@ -324,6 +329,7 @@ class RAdam(_AdamBase):
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
+        _check_rate_sign("RAdam", learning_rate)
         super().__init__(
             learning_rate,
             parameters,

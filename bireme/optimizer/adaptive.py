@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from bireme.regularizer import WeightDecayRegularizer
 
 
+def _check_given(where: str, **values: Any) -> None:
+    for name, value in values.items():
+        if value is None:
+            raise InvalidArgument(f"[{where}] {name} must be a number. Received: None")
+
+
 def _adagrad(xp, p, g, lr, slots, clock, hyper, extra):
     total = slots[0] + g * g
     return p - lr * g / (xp.sqrt(total) + hyper[0]), [total]
@@ -26,6 +32,7 @@ class Adagrad(Optimizer):
     """The step shrinks with the sum of squared gradients."""
 
     _op = update_op("adagrad_update", _adagrad)
+    _by_rows = True
     _slots = (Slot("moment"),)
 
     def __init__(
@@ -38,6 +45,7 @@ class Adagrad(Optimizer):
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
+        _check_given("Adagrad", epsilon=epsilon)
         defaults = {
             "epsilon": epsilon,
             "initial_accumulator_value": initial_accumulator_value,
@@ -77,6 +85,7 @@ class Adadelta(Optimizer):
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
     ) -> None:
+        _check_given("Adadelta", epsilon=epsilon, rho=rho)
         defaults = {"epsilon": epsilon, "rho": rho}
         super().__init__(
             learning_rate, parameters, weight_decay, grad_clip, name, defaults=defaults

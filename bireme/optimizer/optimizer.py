@@ -14,7 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from bireme.autograd.modes import no_grad
 from bireme.core import recorder_hooks, rollback, trace
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.dtype import DType
+from bireme.core.errors import InvalidArgument, NotATensor, TypeMismatch
 from bireme.core.op import Op
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Value
@@ -22,7 +23,7 @@ from bireme.nn import naming
 from bireme.nn.clip import ClipGradBase
 from bireme.nn.grouped import Repeated, put_all
 from bireme.optimizer.fused_states import FusedStates
-from bireme.optimizer.lazy_rows import ask_for_marks, forget_marks, with_counts
+from bireme.optimizer.lazy_rows import ask_for_marks, forget_marks, with_rows
 from bireme.optimizer.lr import LambdaDecay
 from bireme.optimizer.matching import StateOfAnother, match
 from bireme.optimizer.schedule import LRScheduler
@@ -50,8 +51,10 @@ class Optimizer(FusedStates):
     _decoupled_decay: ClassVar[bool] = False
     # The order of the state dict's entries.
     _clock_first: ClassVar[bool] = False
-    # Whether rows of a table that no gradient reached stay as they are.
+    # Whether rows of a table that no gradient reached stay as they are: by the user's wish, and
+    # because the rule changes nothing where the gradient is zero.
     _lazy_mode: bool = False
+    _by_rows: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -149,6 +152,18 @@ class Optimizer(FusedStates):
             self._rate_var = naming.generate("learning_rate")
         return self._rate_var
 
+    def _global_learning_rate(self, program: Any = None) -> Tensor:
+        """The learning rate as a tensor; in a program, the variable that each run reads it into."""
+        from bireme.ops.creation import to_tensor
+
+        rate = self._rate()
+        return rate if isinstance(rate, Tensor) else to_tensor(rate, "float32")
+
+    @property
+    def _dtype(self) -> DType | None:
+        """The dtype of the parameters."""
+        return next((p.dtype for p in self._all_parameters()), None)
+
     def set_lr(self, value: float) -> None:
         """Use another constant learning rate from now on."""
         if not isinstance(value, int | float):
@@ -198,9 +213,9 @@ class Optimizer(FusedStates):
         for part in group.parts(params):
             own = grads if part.at is None else [grads[i] for i in part.at]
             each = part.each
-            if self._lazy_mode:
+            if self._lazy_mode or self._by_rows:
                 members = params if part.at is None else [params[i] for i in part.at]
-                own, each = with_counts(own, each, members, type(self).__name__)
+                own, each = with_rows(own, each, members, type(self).__name__, self._lazy_mode)
             inputs = (part.targets, own, part.states, part.shared, rate, self._skip)
             update.add(part.written, part.recorder(inputs, (each, hyper)))
 
@@ -551,11 +566,13 @@ class SchedulerInCharge(TypeMismatch):
 
 
 def _checked_rate(rate: Any) -> Any:
-    if isinstance(rate, LRScheduler | Tensor):
+    in_program = recorder_hooks.parameters(trace.state.trace) is not None
+    if isinstance(rate, LRScheduler) or (isinstance(rate, Tensor) and in_program):
         return rate
-    if isinstance(rate, bool) or not isinstance(rate, int | float):
+    if not isinstance(rate, float):  # Paddle refuses integers and tensors, too
         raise TypeMismatch(
-            f"learning_rate must be a number or an LRScheduler. Received: {type(rate).__name__}"
+            "learning_rate must be a float or an LRScheduler; write 1.0 for 1, and "
+            f"float(tensor) for a tensor. Received: {type(rate).__name__} {rate!r}"
         )
     return float(rate)
 
@@ -585,7 +602,7 @@ def _checked_parameters(parameters: ParametersLike | None) -> list[Any]:
     given = list(parameters)
     for p in given:
         if not isinstance(p, Tensor | dict):
-            raise TypeMismatch(
+            raise NotATensor(
                 "parameters must be tensors, or dicts for groups of them. Received: "
                 f"{type(p).__name__} {p!r}"
             )

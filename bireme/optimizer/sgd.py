@@ -25,6 +25,7 @@ class SGD(Optimizer):
     """param -= lr * grad."""
 
     _op = update_op("sgd_update", _sgd)
+    _by_rows = True
 
     def __init__(
         self,
@@ -176,6 +177,8 @@ class Rprop(Optimizer):
         multi_precision: bool = False,
         name: str | None = None,
     ) -> None:
+        if learning_rate is None:
+            raise InvalidArgument("[Rprop] learning_rate must be a float. Received: None")
         low, high = learning_rate_range
         shrink, grow = etas
         if not 0 < low <= float(learning_rate) <= high:

@@ -44,12 +44,14 @@ class Variable:
     tensor: Tensor
     leaf: Value
     read: Callable[[], float] | None = None
+    checked: bool = True  # whether what is fed must have the declared sizes and dtype
 
 
 class ProgramTrace(CaptureTrace):
     """Records one program. Nothing runs; `Executor.run` compiles the recording."""
 
     checked_for_sizes = True
+    changes_tensors = False
 
     def __init__(self, program: Program):
         super().__init__("a static program", (), True, None)
@@ -63,6 +65,8 @@ class ProgramTrace(CaptureTrace):
         self.guarded: list[range] = []  # positions in the code under static.amp.fp16_guard
         # The result before static.amp cast it to another type; copies refer to that one.
         self.recast: dict[int, Value] = {}
+        # Where gradients were told to stop or not to, by slot, and how long the code was then.
+        self.stops: dict[int, tuple[bool, int]] = {}
         self.lost_rules: list[str] = []  # such gradients of the program that this is a copy of
 
     def declare(
@@ -134,6 +138,11 @@ class ProgramTrace(CaptureTrace):
             var = self.declare(tensor.name, "state", tensor)
         if var is not None and var.kind == "state":
             self.updated.append(value)
+
+    def described(self, tensor: Tensor) -> Variable:
+        """The variable that `tensor` holds, or a result as one."""
+        known = self.variable_of(tensor._value)
+        return known or Variable(tensor.name, "result", tensor, tensor._value)
 
     def marks(self, graph: Graph) -> dict[int, tuple[str, bool]]:
         """For each node of this trace's graph, by identity: its name_scope, and whether it was
@@ -308,6 +317,13 @@ def _description(into: ProgramTrace, tensor: Any) -> str | None:
     )
 
 
+@recorder_hooks.stopped.register
+def _stopped(into: ProgramTrace, tensor: Any, stop: bool) -> None:
+    slot = into.known_slot(tensor._value)
+    if slot is not None:
+        into.stops[slot] = stop, len(into.code)
+
+
 @recorder_hooks.block.register
 def _block(into: ProgramTrace) -> Any:
     return into.program.global_block()
@@ -340,12 +356,23 @@ def gradients_in(
             "not have. Record the gradients first (append_backward, minimize) and clone then"
         )
     into.differentiable_again()
+    from bireme.static.late_stops import gradients_anew, stopped_late
+
+    if stopped_late(into, targets):
+        return gradients_anew(into, targets, given, inputs, stops)
+    return on_the_tape(targets, given, inputs, stops)
+
+
+def on_the_tape(
+    targets: list[Any], given: list[Any], inputs: list[Any], stops: Iterable[Any]
+) -> list[Any]:
+    """Record the gradients along the tape that was made with the ops."""
     roots = [(t, g) for t, g in zip(targets, given, strict=True) if t._node is not None]
     if not roots:
         warnings.warn(
             "no target depends on anything that needs a gradient: every parameter and input "
             "behind it has stop_gradient=True, so there are no gradients",
-            stacklevel=3,
+            stacklevel=4,
         )
         return [None] * len(inputs)
     wanted = [t for t in inputs if t._node is not None]

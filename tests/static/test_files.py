@@ -314,13 +314,13 @@ def test_an_input_that_the_program_changes_is_fed_as_it_begins(
 ) -> None:
     main = static.Program()
     with static.program_guard(main):
-        x = static.data("x", [3])
-        x.add_(paddle.ones([3]))
+        x = static.data("x", [1])
+        paddle.increment(x)
         out = x * 2
     exe = static.Executor()
     path = str(tmp_path / "changed")
     static.save_inference_model(path, [x], [out], exe, program=main)
     program, names, outs = static.load_inference_model(path, exe)
-    (got,) = exe.run(program, feed={names[0]: np.zeros(3, "float32")}, fetch_list=outs)
+    (got,) = exe.run(program, feed={names[0]: np.zeros(1, "float32")}, fetch_list=outs)
     assert names == ["x"]
-    np.testing.assert_array_equal(got, [2, 2, 2])
+    np.testing.assert_array_equal(got, [2])
