@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,17 @@ def _filled(xp, starts, length=1):
 
 
 def _padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, starts: Any, size: tuple[int, int], scale: float,
-    dropout: float, causal: bool, return_softmax: bool, training: bool,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: Any,
+    size: tuple[int, int],
+    scale: float,
+    dropout: float,
+    causal: bool,
+    return_softmax: bool,
+    training: bool,
+) -> tuple[Tensor, Tensor | None]:
     """Sequences with room after each: a batch whose keys beyond the end are not seen."""
     rows, length = size
     q, k, v = (reshape(x, [rows, length, *x.shape[1:]]) for x in (query, key, value))
@@ -270,9 +279,14 @@ def _opened(xp, mask):
 
 
 def _masked(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: float, training: bool,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    dropout: float,
+    training: bool,
     scale: float | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     opened, some = _opened(mask)
     return _blank(_attend(query, key, value, opened, dropout, False, training, scale), some)
 
@@ -298,7 +312,7 @@ def flashmask_attention(
     *,
     dropout: float = 0.0,
     causal: bool = False,
-    window_size: Any = None,
+    window_size: int | Sequence[int] | None = None,
     return_softmax_lse: bool = False,
     return_seed_offset: bool = False,
     fixed_seed_offset: Tensor | None = None,

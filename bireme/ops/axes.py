@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+from bireme.api.types import IntOrTensor, Ints
 from bireme.core import recorder_hooks
 from bireme.core.errors import IndexOutOfRange, InvalidArgument, TypeMismatch
 from bireme.core.op import TENSOR_TYPES
@@ -18,7 +19,7 @@ class AxisOutOfRange(IndexOutOfRange, InvalidArgument):
     """An axis that the tensor does not have; a ValueError as in Paddle and an IndexError too."""
 
 
-def ints(value: Any, what: str = "shape") -> tuple[Any, ...]:
+def ints(value: Ints | None, what: str = "shape") -> tuple[Any, ...]:
     """A tuple of dimensions from an int, a list of ints and 0-d tensors, or an integer tensor."""
     if value.__class__ in TENSOR_TYPES:
         return tuple(_read_sizes(value, what))
@@ -52,14 +53,14 @@ def _dimension(value: Any, what: str) -> Any:
         ) from None
 
 
-def number(value: Any, what: str = "axis") -> int:
+def number(value: IntOrTensor, what: str = "axis") -> int:
     """One Python int from an int or a tensor with one element."""
-    return value if value.__class__ is int else _dimension(value, what)
+    return value if type(value) is int else _dimension(value, what)
 
 
-def axis_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
+def axis_in(axis: IntOrTensor, ndim: int, name: str, what: str = "axis") -> int:
     """`axis` counted from the front, or an error that says what is allowed."""
-    if axis.__class__ is not int:
+    if type(axis) is not int:
         axis = number(axis, what)
     if -ndim <= axis < ndim:
         return axis + ndim if axis < 0 else axis
@@ -71,7 +72,7 @@ def axis_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
     )
 
 
-def dimension_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
+def dimension_in(axis: IntOrTensor, ndim: int, name: str, what: str = "axis") -> int:
     """As `axis_in`, where a 0-d tensor, which has no dimension to cut or turn, is refused."""
     if ndim == 0:
         raise AxisOutOfRange(
@@ -81,7 +82,7 @@ def dimension_in(axis: int, ndim: int, name: str, what: str = "axis") -> int:
     return axis_in(axis, ndim, name, what)
 
 
-def axes_in(axes: Any, ndim: int, name: str, what: str = "axis") -> tuple[int, ...]:
+def axes_in(axes: Ints, ndim: int, name: str, what: str = "axis") -> tuple[int, ...]:
     """Several axes counted from the front, each named once."""
     found = tuple([axis_in(a, ndim, name, what) for a in ints(axes, what)])
     if len(set(found)) != len(found):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import namespace
+from bireme.api.types import IntOrPair, IntOrSingle, IntOrTriple, OutputSize, Padding
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
@@ -326,8 +327,8 @@ def _transpose_check(
 
 
 def _transpose_vjp(
-    xp: Any, grad: Any, x: Any, weight: Any, space: tuple[Any, ...], stride, pads: Pairs, dilation,
-    groups: int, last: bool, needs: Any,
+    xp: Any, grad: Any, x: Any, weight: Any, space: tuple[Any, ...], stride, pads: Pairs,
+    dilation, groups: int, last: bool, needs: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     how = (stride, pads, dilation, groups, last)
     return (
@@ -372,18 +373,20 @@ def _is_last(function: str, data_format: str, n: int) -> bool:
 
 
 def padding_pairs(
-    function: str, padding: Any, n: int, last: bool, space: Sequence[Any],
+    function: str, padding: Padding, n: int, last: bool, space: Sequence[Any],
     kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
 ) -> Pairs:  # fmt: skip
     """(before, after) per spatial axis from any of Paddle's forms.
 
     An int; n ints; 2 n ints; one pair per axis, batch and channel included; 'SAME'; 'VALID'.
     """
-    if padding.__class__ is int:
+    if type(padding) is int:
         return ((padding, padding),) * n
     if isinstance(padding, str):
         return _named_padding(function, padding, n, space, kernel, stride, dilation)
-    values = padding.tolist() if hasattr(padding, "tolist") else padding
+    values: Any = padding
+    if hasattr(values, "tolist"):
+        values = values.tolist()
     if isinstance(values, list | tuple):
         if values and isinstance(values[0], list | tuple):
             if len(values) == n + 2:
@@ -507,8 +510,9 @@ def _need_spatial(function: str, n: int, x: Tensor, weight: Tensor) -> None:
 
 @public(also={"input": "x"})
 def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NCL", name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrSingle = 1,
+    padding: Padding = 0, dilation: IntOrSingle = 1, groups: int = 1, data_format: str = "NCL",
+    name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of [N, C, L] with weight [out, C / groups, kernel]."""
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups, data_format)
@@ -516,8 +520,9 @@ def conv1d(
 
 @public(also={"input": "x"})
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NCHW", name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrPair = 1,
+    padding: Padding = 0, dilation: IntOrPair = 1, groups: int = 1, data_format: str = "NCHW",
+    name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of [N, C, H, W] with weight [out, C / groups, kernel, kernel]."""
     return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups, data_format)
@@ -525,8 +530,9 @@ def conv2d(
 
 @public(also={"input": "x"})
 def conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, data_format: str = "NCDHW", name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrTriple = 1,
+    padding: Padding = 0, dilation: IntOrTriple = 1, groups: int = 1, data_format: str = "NCDHW",
+    name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of [N, C, D, H, W] with weight [out, C / groups, *kernel]."""
     return _convolve("conv3d", 3, x, weight, bias, stride, padding, dilation, groups, data_format)
@@ -583,9 +589,10 @@ def _deconvolve(
 
 @public
 def conv1d_transpose(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, output_size: Any = None,
-    data_format: str = "NCL", name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrSingle = 1,
+    padding: Padding = 0, output_padding: IntOrSingle = 0, groups: int = 1,
+    dilation: IntOrSingle = 1, output_size: OutputSize | None = None, data_format: str = "NCL",
+    name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of [N, C, L] with weight [C, out / groups, kernel]."""
     return _deconvolve(
@@ -596,9 +603,9 @@ def conv1d_transpose(
 
 @public
 def conv2d_transpose(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, dilation: Any = 1, groups: int = 1, output_size: Any = None,
-    data_format: str = "NCHW", name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrPair = 1,
+    padding: Padding = 0, output_padding: IntOrPair = 0, dilation: IntOrPair = 1, groups: int = 1,
+    output_size: OutputSize | None = None, data_format: str = "NCHW", name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of [N, C, H, W] with weight [C, out / groups, *kernel]."""
     return _deconvolve(
@@ -609,9 +616,10 @@ def conv2d_transpose(
 
 @public
 def conv3d_transpose(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, output_size: Any = None,
-    data_format: str = "NCDHW", name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrTriple = 1,
+    padding: Padding = 0, output_padding: IntOrTriple = 0, groups: int = 1,
+    dilation: IntOrTriple = 1, output_size: OutputSize | None = None, data_format: str = "NCDHW",
+    name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of [N, C, D, H, W] with weight [C, out / groups, *kernel]."""
     return _deconvolve(

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from bireme.api.public import public
+from bireme.api.types import DeviceLike, DTypeLike, TensorLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
@@ -17,9 +18,12 @@ from bireme.ops.creation import placed, to_tensor
 
 @public
 def as_tensor(
-    data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    data: TensorLike,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A tensor with the contents of `data`; a tensor of that type comes back as it is."""
     if pin_memory:
         return placed(to_tensor(data, dtype), device, requires_grad, pin_memory)
@@ -30,9 +34,13 @@ def as_tensor(
 
 @public
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+    obj: TensorLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    copy: bool | None = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A new tensor with the contents of `obj`; with copy=False a tensor comes back as it is."""
     if copy is not False:
         return to_tensor(obj, dtype, device, not requires_grad)
@@ -68,7 +76,9 @@ class _Capsule:
 
 
 @public
-def from_dlpack(dlpack: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(
+    dlpack: Any, *, device: DeviceLike | None = None, copy: bool | None = None
+) -> Tensor:
     """A tensor that shares the memory of another library's array where that is possible."""
     if type(dlpack).__name__ == "PyCapsule":
         dlpack = _Capsule(dlpack)
@@ -120,7 +130,7 @@ class IntegerLimits:
 
 
 @public(also={"type": "dtype"})
-def finfo(dtype: Any) -> FloatLimits:
+def finfo(dtype: DTypeLike) -> FloatLimits:
     """The limits of a floating type (of its parts for a complex one)."""
     want = dt.as_dtype(dtype)
     if not want.differentiable:
@@ -134,7 +144,7 @@ def finfo(dtype: Any) -> FloatLimits:
 
 
 @public
-def iinfo(dtype: Any) -> IntegerLimits:
+def iinfo(dtype: DTypeLike) -> IntegerLimits:
     """The limits of an integer type."""
     want = dt.as_dtype(dtype)
     if not want.is_integer:

@@ -17,6 +17,14 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import public
+from bireme.api.types import (
+    DeviceLike,
+    DTypeLike,
+    IntOrTensor,
+    Scalar,
+    Shape,
+    TensorLike,
+)
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -33,7 +41,10 @@ _SMALL = 64 * 1024  # bytes up to which a constant is a host buffer
 
 @public(also={"device": "place"})
 def to_tensor(
-    data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True
+    data: TensorLike,
+    dtype: DTypeLike | None = None,
+    place: DeviceLike | None = None,
+    stop_gradient: bool = True,
 ) -> Tensor:
     """A tensor with a copy of `data`: numbers, nested lists, NumPy arrays or tensors."""
     want = None if dtype is None else dt.as_dtype(dtype)
@@ -160,7 +171,9 @@ class CannotPin(InvalidArgument):
     """pin_memory=True without an accelerator; a RuntimeError as in Paddle."""
 
 
-def placed(made: Tensor, device: Any, requires_grad: bool, pin_memory: bool = False) -> Tensor:
+def placed(
+    made: Tensor, device: DeviceLike | None, requires_grad: bool, pin_memory: bool = False
+) -> Tensor:
     """A new tensor as the keywords of a creating function want it."""
     if pin_memory:
         made = _pinned(made, device)
@@ -184,8 +197,8 @@ def _pinned(made: Tensor, device: Any) -> Tensor:
 
 @public(also={"size": "shape"}, out=True)
 def full(
-    shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    shape: Shape, fill_value: Scalar, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value; the type is the default float unless the value is bool or complex."""
     if dtype is not None:
@@ -208,8 +221,8 @@ def _plain(value: Any) -> Any:
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def zeros(
-    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    shape: Shape, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of zeros."""
     return placed(
@@ -219,8 +232,8 @@ def zeros(
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def ones(
-    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    shape: Shape, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of ones."""
     return placed(
@@ -230,8 +243,8 @@ def ones(
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def empty(
-    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    shape: Shape, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor whose contents do not matter yet; here they are zeros."""
     return placed(
@@ -241,8 +254,8 @@ def empty(
 
 @public(also={"input": "x"}, method=False)
 def full_like(
-    x: Tensor, fill_value: Any, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    x: Tensor, fill_value: Scalar, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value in x's shape, and type unless `dtype` is given."""
     have = x._value.aval
@@ -252,8 +265,8 @@ def full_like(
 
 @public(also={"input": "x"}, method=False)
 def zeros_like(
-    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    x: Tensor, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Zeros in x's shape."""
     return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
@@ -261,8 +274,8 @@ def zeros_like(
 
 @public(also={"input": "x"}, method=False)
 def ones_like(
-    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    x: Tensor, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Ones in x's shape."""
     return full_like(x, 1, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
@@ -270,8 +283,8 @@ def ones_like(
 
 @public(also={"input": "x"}, method=False)
 def empty_like(
-    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    x: Tensor, dtype: DTypeLike | None = None, name: str | None = None, *,
+    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor in x's shape whose contents do not matter yet; here they are zeros."""
     return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
@@ -322,7 +335,8 @@ def _arange_result(
 @public(out=True)
 @reads_contents(_arange_result)
 def arange(
-    start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
+    start: Scalar = 0, end: Scalar | None = None, step: Scalar = 1,
+    dtype: DTypeLike | None = None, *, device: DeviceLike | None = None,
     requires_grad: bool = False, pin_memory: bool = False, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """start, start + step … up to but without `end`; int64 for integers."""
@@ -353,7 +367,8 @@ def _arithmetic(first: Any, last: Any, by: Any, want: dt.DType) -> Tensor:
 
 @public(out=True)
 def range(
-    start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None,
+    start: Scalar = 0, end: Scalar | None = None, step: Scalar = 1,
+    dtype: DTypeLike | None = None, *, device: DeviceLike | None = None,
     requires_grad: bool = False, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """start, start + step … up to and with `end`; floats unless `dtype` says otherwise."""
@@ -386,8 +401,8 @@ def _spaced_result(
 @public(also={"end": "stop", "steps": "num"}, out=True)
 @reads_contents(_spaced_result)
 def linspace(
-    start: Any, stop: Any, num: Any, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False,
+    start: Scalar, stop: Scalar, num: IntOrTensor, dtype: DTypeLike | None = None,
+    name: str | None = None, *, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`num` numbers at equal distances from start to stop, both included."""
     made = constant(_even(start, stop, num, "linspace").astype(_dtype(dtype).numpy))
@@ -403,8 +418,9 @@ def _logspace_result(
 @public
 @reads_contents(_logspace_result)
 def logspace(
-    start: Any, stop: Any, num: Any, base: float = 10.0, dtype: Any = None, name: str | None = None
-) -> Tensor:
+    start: Scalar, stop: Scalar, num: IntOrTensor, base: float = 10.0,
+    dtype: DTypeLike | None = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
     """base to the powers from start to stop."""
     powers = _even(start, stop, num, "logspace")
     return constant((_number(base, "logspace", "base") ** powers).astype(_dtype(dtype).numpy))
@@ -415,8 +431,9 @@ def logspace(
 
 @public(also={"m": "num_columns", "n": "num_rows"}, out=True)
 def eye(
-    num_rows: Any, num_columns: Any = None, dtype: Any = None, name: str | None = None, *,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    num_rows: IntOrTensor, num_columns: IntOrTensor | None = None, dtype: DTypeLike | None = None,
+    name: str | None = None, *, device: DeviceLike | None = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Ones on the main diagonal, zeros elsewhere."""
     rows = ints(num_rows, "num_rows")[0]
@@ -499,7 +516,7 @@ def _diag(xp, x, padding=0, offset=0):
 
 
 @public
-def diag(x: Tensor, offset: int = 0, padding_value: Any = 0, name: str | None = None) -> Tensor:
+def diag(x: Tensor, offset: int = 0, padding_value: Scalar = 0, name: str | None = None) -> Tensor:
     """The diagonal of a matrix, or the matrix with diagonal x and `padding_value` elsewhere."""
     return _diag(x, padding_value, offset)
 
@@ -542,14 +559,16 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 @public
-def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = "int64") -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, dtype: DTypeLike = "int64") -> Tensor:
     """Rows and columns of the lower triangle of a row x col matrix."""
     found = np.stack(np.tril_indices(row, offset, col))
     return constant(found.astype(dt.as_dtype(dtype).numpy))
 
 
 @public
-def triu_indices(row: int, col: int | None = None, offset: int = 0, dtype: Any = "int64") -> Tensor:
+def triu_indices(
+    row: int, col: int | None = None, offset: int = 0, dtype: DTypeLike = "int64"
+) -> Tensor:
     """Rows and columns of the upper triangle of a row x col matrix."""
     found = np.stack(np.triu_indices(row, offset, row if col is None else col))
     return constant(found.astype(dt.as_dtype(dtype).numpy))

@@ -183,9 +183,13 @@ def _substituted(x: np.ndarray, y: np.ndarray, upper: bool) -> np.ndarray:
 
 @public(takes="fc")
 def triangular_solve(
-    x: Tensor, y: Tensor, upper: bool = True, transpose: bool = False,
-    unitriangular: bool = False, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """The z with x @ z = y, reading one triangle of x (its transpose with `transpose`)."""
     return _triangular_solve(x, y, upper, transpose, unitriangular)
 
@@ -446,9 +450,13 @@ def _matrix_rank(xp, x, tol=None, rtol=None, hermitian=False):
 
 @public
 def matrix_rank(
-    x: Tensor, tol: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None,
+    x: Tensor,
+    tol: float | Tensor | None = None,
+    hermitian: bool = False,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """How many singular values count as not zero, by absolute and relative limits."""
     if tol is not None and atol is not None:
         raise InvalidArgument("[matrix_rank] give tol or atol, not both. Received: both")
@@ -457,9 +465,12 @@ def matrix_rank(
 
 @public(method=True)
 def lstsq(
-    x: Tensor, y: Tensor, rcond: float | None = None, driver: str | None = None,
+    x: Tensor,
+    y: Tensor,
+    rcond: float | None = None,
+    driver: str | None = None,
     name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(solution, residuals, rank, singular values) of the least squares problem x @ z = y."""
     drivers = (None, "gels", "gelsy", "gelsd", "gelss")
     if driver not in drivers:
@@ -544,9 +555,12 @@ def _lu_unpack(xp, x, y):
 
 @public(method=True)
 def lu_unpack(
-    x: Tensor, y: Tensor, unpack_ludata: bool = True, unpack_pivots: bool = True,
+    x: Tensor,
+    y: Tensor,
+    unpack_ludata: bool = True,
+    unpack_pivots: bool = True,
     name: str | None = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """(P, L, U) from what `lu` returned; None for what is not asked for."""
     permutation, lower, upper = _lu_unpack(x, y)
     return (

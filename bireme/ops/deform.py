@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import IntOrPair
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch
 from bireme.core.op import op
@@ -23,9 +24,16 @@ def _out_size(space: Any, kernel: Any, stride: Any, padding: Any, dilation: Any)
 
 
 def _deform_check(
-    x: Aval, offset: Aval, weight: Aval, mask: Aval | None, stride: Any, padding: Any,
-    dilation: Any, parts: int, groups: int,
-) -> None:  # fmt: skip
+    x: Aval,
+    offset: Aval,
+    weight: Aval,
+    mask: Aval | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    parts: int,
+    groups: int,
+) -> None:
     need_float("x", x)
     for what, t in (("x", x), ("offset", offset), ("weight", weight), ("mask", mask)):
         if t is not None:
@@ -108,9 +116,9 @@ def deform_conv2d(
     offset: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
     deformable_groups: int = 1,
     groups: int = 1,
     mask: Tensor | None = None,

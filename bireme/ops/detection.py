@@ -22,9 +22,12 @@ def _numbers(value: Any) -> tuple[float, ...]:
 
 
 def _prior_sizes(
-    smallest: tuple[float, ...], largest: tuple[float, ...], ratios: tuple[float, ...], flip: bool,
+    smallest: tuple[float, ...],
+    largest: tuple[float, ...],
+    ratios: tuple[float, ...],
+    flip: bool,
     square_first: bool,
-) -> list[tuple[float, float]]:  # fmt: skip
+) -> list[tuple[float, float]]:
     """(half width, half height) of the priors at every place."""
     shapes = [1.0]
     for ratio in ratios:
@@ -119,9 +122,14 @@ def _centres(boxes: Any, extra: float) -> tuple[Any, Any, Any, Any]:
 
 
 def _coder_check(
-    prior: Aval, target: Aval, spread: Aval | None, encode: bool, extra: float, axis: int,
+    prior: Aval,
+    target: Aval,
+    spread: Aval | None,
+    encode: bool,
+    extra: float,
+    axis: int,
     variance: Any,
-) -> None:  # fmt: skip
+) -> None:
     need_rank("prior_box", prior, 2)
     need_rank("target_box", target, 2 if encode else 3)
     if not encode and prior.shape[0] not in (1, target.shape[1 - axis]):
@@ -165,7 +173,7 @@ def _box_coder(xp, prior, target, spread=None, encode=True, extra=0.0, axis=0, v
 
 def box_coder(
     prior_box: Tensor,
-    prior_box_var: Any,
+    prior_box_var: Tensor | Sequence[float] | None,
     target_box: Tensor,
     code_type: str = "encode_center_size",
     box_normalized: bool = True,
@@ -307,9 +315,15 @@ def _overlap(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _yolo_loss_check(
-    x: Aval, gt_box: Aval, gt_label: Aval, gt_score: Aval | None, anchors: Any, mask: Any,
-    classes: int, **rest: Any,
-) -> None:  # fmt: skip
+    x: Aval,
+    gt_box: Aval,
+    gt_label: Aval,
+    gt_score: Aval | None,
+    anchors: Any,
+    mask: Any,
+    classes: int,
+    **rest: Any,
+) -> None:
     _yolo_channels(x, tuple(mask) * 2, 5 + classes)
     if gt_box.ndim != 3 or gt_box.shape[2] != 4:
         raise ShapeMismatch("'gt_box' must be [batch, boxes, 4]: centre x, y, width, height")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bireme.api.keywords import put
 from bireme.api.public import public
+from bireme.api.types import Axis, DTypeLike
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
@@ -68,16 +70,25 @@ def _p_norm(xp, x, p=2.0, axis=None, keepdim=False):
 
 @public(spaces=("paddle.linalg",), also={"dim": "axis", "ord": "p"}, out=True)
 def vector_norm(
-    x: Tensor, p: float = 2.0, axis: Any = None, keepdim: bool = False, name: str | None = None, *,
-    dtype: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    p: float = 2.0,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+) -> Tensor:
     """(sum |x|**p) ** (1 / p) over `axis`."""
     return _p_norm(x if dtype is None else cast(x, dtype), float(p), as_axis(axis), keepdim)
 
 
 @public(spaces=("paddle.linalg",))
 def matrix_norm(
-    x: Tensor, p: Any = "fro", axis: Any = (-2, -1), keepdim: bool = False, name: str | None = None
+    x: Tensor,
+    p: float | str = "fro",
+    axis: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    name: str | None = None,
 ) -> Tensor:
     """A norm of the matrices in two axes: 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."""
 
@@ -106,9 +117,14 @@ def _shrink(x: Tensor, first: int, second: int, keepdim: bool) -> Tensor:
     spaces=("paddle", "paddle.linalg"), also={"A": "x", "input": "x", "dim": "axis", "ord": "p"}
 )
 def norm(
-    x: Tensor, p: Any = None, axis: Any = None, keepdim: bool = False, out: Tensor | None = None,
-    dtype: Any = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    p: float | str | None = None,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    out: Tensor | None = None,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+) -> Tensor:
     """A vector norm over one axis (or all), or a matrix norm over two."""
     result = _norm(x, p, axis, keepdim, dtype)
     return result if out is None else put(out, result, "norm")
@@ -132,7 +148,7 @@ def _norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
 
 
 @public(spaces=("paddle.linalg",), method=True)
-def cond(x: Tensor, p: Any = None, name: str | None = None) -> Tensor:
+def cond(x: Tensor, p: float | str | None = None, name: str | None = None) -> Tensor:
     """The condition number: the norm of x times the norm of its inverse."""
     if p in (None, 2, -2):
         values = svdvals(x)
@@ -150,9 +166,12 @@ def dist(x: Tensor, y: Tensor, p: float = 2, name: str | None = None) -> Tensor:
 
 @public
 def cdist(
-    x: Tensor, y: Tensor, p: float = 2.0,
-    compute_mode: str = "use_mm_for_euclid_dist_if_necessary", name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+    name: str | None = None,
+) -> Tensor:
     """The p-norm distance of every row of x to every row of y."""
 
     modes = (

@@ -13,6 +13,7 @@ import numpy as np
 
 from bireme.api.keywords import put
 from bireme.api.public import namespace
+from bireme.api.types import DeviceLike, DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -279,9 +280,7 @@ def _run_c2r(name: str, x: Tensor, s: Any, axes: Any, norm: str, forward: bool) 
     return fft_c2r(x, places, norm, forward, sizes[-1])
 
 
-def _one(
-    run: Any, name: str, x: Tensor, n: Any, axis: Any, norm: str, forward: bool
-) -> Tensor:  # fmt: skip
+def _one(run: Any, name: str, x: Tensor, n: Any, axis: Any, norm: str, forward: bool) -> Tensor:
     """A transform over one axis."""
     if x.ndim == 0:
         raise ShapeMismatch(f"[{name}] takes a tensor of at least one dimension. Received: a 0-d")
@@ -291,9 +290,7 @@ def _one(
     return run(name, x, None if n is None else (n,), (place,), norm, forward)
 
 
-def _two(
-    run: Any, name: str, x: Tensor, s: Any, axes: Any, norm: str, forward: bool
-) -> Tensor:  # fmt: skip
+def _two(run: Any, name: str, x: Tensor, s: Any, axes: Any, norm: str, forward: bool) -> Tensor:
     """A transform over two axes."""
     if x.ndim < 2:
         raise ShapeMismatch(f"[{name}] takes at least two dimensions. Received: {x.shape}")
@@ -410,54 +407,72 @@ def ihfftn(
 
 @public(also={"input": "x", "dim": "axes"}, out=True)
 def fft2(
-    x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
+    x: Tensor,
+    s: Sizes = None,
+    axes: Sizes = (-2, -1),
+    norm: str = "backward",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The discrete Fourier transform over two axes."""
     return _two(_run_any, "fft2", x, s, axes, norm, True)
 
 
 @public(also={"input": "x", "dim": "axes"}, out=True)
 def ifft2(
-    x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
+    x: Tensor,
+    s: Sizes = None,
+    axes: Sizes = (-2, -1),
+    norm: str = "backward",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The inverse of `fft2`."""
     return _two(_run_any, "ifft2", x, s, axes, norm, False)
 
 
 @public(also={"input": "x", "dim": "axes"}, out=True)
 def rfft2(
-    x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
+    x: Tensor,
+    s: Sizes = None,
+    axes: Sizes = (-2, -1),
+    norm: str = "backward",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`rfftn` over two axes."""
     return _two(_run_r2c, "rfft2", x, s, axes, norm, True)
 
 
 @public(also={"input": "x", "dim": "axes"}, out=True, takes="bfc")
 def irfft2(
-    x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
+    x: Tensor,
+    s: Sizes = None,
+    axes: Sizes = (-2, -1),
+    norm: str = "backward",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`irfftn` over two axes."""
     return _two(_run_c2r, "irfft2", x, s, axes, norm, False)
 
 
 @public(also={"input": "x", "dim": "axes"}, out=True, takes="bfc")
 def hfft2(
-    x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
+    x: Tensor,
+    s: Sizes = None,
+    axes: Sizes = (-2, -1),
+    norm: str = "backward",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`hfftn` over two axes."""
     return _two(_run_c2r, "hfft2", x, s, axes, norm, True)
 
 
 @public(also={"input": "x", "dim": "axes"}, out=True)
 def ihfft2(
-    x: Tensor, s: Sizes = None, axes: Sizes = (-2, -1), norm: str = "backward",
+    x: Tensor,
+    s: Sizes = None,
+    axes: Sizes = (-2, -1),
+    norm: str = "backward",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`ihfftn` over two axes."""
     return _two(_run_r2c, "ihfft2", x, s, axes, norm, False)
 
@@ -469,9 +484,15 @@ def _check_spacing(name: str, n: int, d: float) -> None:
 
 @public
 def fftfreq(
-    n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *,
-    out: Tensor | None = None, device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    n: int,
+    d: float = 1.0,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    out: Tensor | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """The frequencies of `fft` of n samples that are `d` apart, in its order."""
     _check_spacing("fftfreq", n, d)
     to = dt.default_float() if dtype is None else dtype
@@ -483,9 +504,15 @@ def fftfreq(
 
 @public
 def rfftfreq(
-    n: int, d: float = 1.0, dtype: Any = None, name: str | None = None, *,
-    out: Tensor | None = None, device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    n: int,
+    d: float = 1.0,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    out: Tensor | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """The frequencies of `rfft` of n samples that are `d` apart."""
     _check_spacing("rfftfreq", n, d)
     to = dt.default_float() if dtype is None else dtype

@@ -6,6 +6,7 @@ from typing import Any
 
 from bireme.api.keywords import put
 from bireme.api.public import public, second_signature
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.errors import TypeMismatch
 from bireme.core.tensor import Tensor
@@ -15,7 +16,11 @@ from bireme.ops.softmax import _softmax
 
 @public
 def softmax(
-    input: Tensor, dim: int | None = None, dtype: Any = None, *, out: Tensor | None = None
+    input: Tensor,
+    dim: int | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """exp(input) divided by its sum along `dim`.
 

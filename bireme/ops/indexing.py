@@ -9,6 +9,7 @@ import numpy as np
 
 from bireme.api.keywords import second_name
 from bireme.api.public import another_name, public
+from bireme.api.types import IntOrTensor, Operand, Scalar, Shape
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import (
@@ -103,7 +104,9 @@ def _row_index(name: str, index: Any) -> Tensor:
 
 
 @public(out_at=4)
-def gather(x: Tensor, index: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
+def gather(
+    x: Tensor, index: Tensor, axis: IntOrTensor | None = None, name: str | None = None
+) -> Tensor:
     """The slices of `x` along `axis` (the first by default) that `index` names."""
     at = 0 if axis is None else axis_in(axis, x.ndim, "gather")
     index = _row_index("gather", index)
@@ -112,7 +115,7 @@ def gather(x: Tensor, index: Tensor, axis: Any = None, name: str | None = None) 
 
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
-def index_select(x: Tensor, index: Any, axis: Any = 0, name: str | None = None) -> Tensor:
+def index_select(x: Tensor, index: Any, axis: IntOrTensor = 0, name: str | None = None) -> Tensor:
     """The slices of `x` along `axis` that `index` names."""
     if index.__class__ is int:  # index_select(x, 1, index)
         index, axis = axis, index
@@ -202,8 +205,9 @@ def _index_add(xp, x, index, value, alpha, axis=0):
     inplace_also=True,
 )
 def index_add(
-    x: Tensor, index: Any, axis: Any, value: Tensor, alpha: Any = 1, name: str | None = None
-) -> Tensor:
+    x: Tensor, index: Any, axis: IntOrTensor, value: Tensor, alpha: Scalar = 1,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
     """A copy of `x` with `alpha * value` added to the slices along `axis` that `index` names."""
     if index.__class__ is int:  # index_add(x, 0, index, value)
         index, axis = axis, index
@@ -228,9 +232,11 @@ def _index_fill(xp, x, index, value, axis=0):
 
 
 @public(inplace=True)
-def index_fill(x: Tensor, index: Tensor, axis: int, value: Any, name: str | None = None) -> Tensor:
+def index_fill(
+    x: Tensor, index: Tensor, axis: int, value: Scalar, name: str | None = None
+) -> Tensor:
     """A copy of `x` whose slices along `axis` that `index` names are all `value`."""
-    if value.__class__ in TENSOR_TYPES and value.ndim:
+    if isinstance(value, Tensor) and value.ndim:
         raise InvalidArgument(
             f"[index_fill] value must be a number or a 0-d tensor. Received: shape {value.shape}"
         )
@@ -292,7 +298,7 @@ def scatter_nd_add(xp, x, index, updates):
 
 
 @public
-def scatter_nd(index: Tensor, updates: Tensor, shape: Any, name: str | None = None) -> Tensor:
+def scatter_nd(index: Tensor, updates: Tensor, shape: Shape, name: str | None = None) -> Tensor:
     """`updates` summed into a tensor of zeros at the positions in the last dimension of `index`."""
     zeros = constant(np.zeros(ints(shape), updates.dtype.numpy))
     return scatter_nd_add(zeros, index, updates)
@@ -464,7 +470,7 @@ _REDUCTIONS = {
 
 @public(inplace="method")
 def put_along_axis(
-    arr: Tensor, indices: Tensor, values: Any, axis: int, reduce: str = "assign",
+    arr: Tensor, indices: Tensor, values: Operand, axis: int, reduce: str = "assign",
     include_self: bool = True, broadcast: bool = True,
 ) -> Tensor:  # fmt: skip
     """A copy of `arr` with `values` at the places along `axis` that `indices` name.
@@ -478,7 +484,7 @@ def put_along_axis(
         )
     at, index = _aligned_index("put_along_axis", arr, indices, axis, broadcast)
     shape = index._value.aval.shape
-    if values.__class__ not in TENSOR_TYPES:
+    if not isinstance(values, Tensor):
         values = constant(np.asarray(values).astype(arr.dtype.numpy))
     if values._value.aval.shape != shape:
         if not broadcast and values.ndim:
@@ -583,8 +589,8 @@ def _index_put_add(xp, x, value, indices):
 
 @public(also={"input": "x"}, inplace=True)
 def index_put(
-    x: Tensor, indices: Sequence[Tensor], value: Any = None, accumulate: bool = False,
-    name: str | None = None, *, values: Any = None,
+    x: Tensor, indices: Sequence[Tensor], value: Operand | None = None, accumulate: bool = False,
+    name: str | None = None, *, values: Operand | None = None,
 ) -> Tensor:  # fmt: skip
     """A copy of `x` with `value` set, or added, at `x[indices]`."""
     if values is not None:

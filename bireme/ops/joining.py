@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from bireme.api.public import another_name, method, public
+from bireme.api.types import IntOrTensor
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import likeliest, may_be_equal
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -69,7 +70,7 @@ def _concat(xp, x, axis=0):
 
 
 @public(also={"tensors": "x", "dim": "axis"}, out=True, method=True)
-def concat(x: Sequence[Tensor], axis: Any = 0, name: str | None = None) -> Tensor:
+def concat(x: Sequence[Tensor], axis: IntOrTensor = 0, name: str | None = None) -> Tensor:
     """The tensors of the list `x` joined along dimension `axis`."""
     if x.__class__ is not list and x.__class__ is not tuple:
         raise _not_a_list("concat", x)
@@ -105,7 +106,7 @@ def _stack(xp, x, axis=0):
 
 
 @public(also={"tensors": "x", "dim": "axis"}, out=True, method=True)
-def stack(x: Sequence[Tensor], axis: Any = 0, name: str | None = None) -> Tensor:
+def stack(x: Sequence[Tensor], axis: IntOrTensor = 0, name: str | None = None) -> Tensor:
     """The tensors of the list `x`, all of one shape, along a new dimension `axis`."""
     if x.__class__ is not list and x.__class__ is not tuple:
         raise _not_a_list("stack", x)
@@ -143,12 +144,17 @@ def _split(xp, x, sections=(), axis=0):
 
 
 @public
-def split(x: Tensor, num_or_sections: Any, axis: Any = 0, name: str | None = None) -> list[Tensor]:
+def split(
+    x: Tensor,
+    num_or_sections: int | Sequence[int | Tensor],
+    axis: IntOrTensor = 0,
+    name: str | None = None,
+) -> list[Tensor]:
     """`x` in parts along `axis`: that many equal ones, or parts of the given sizes (one -1)."""
     shape = x._value.aval.shape
     at = dimension_in(axis, len(shape), "split")
     size = shape[at]
-    if num_or_sections.__class__ is int:
+    if type(num_or_sections) is int:
         count = num_or_sections
         if count <= 0 or (type(size) is int and size % count):
             raise InvalidArgument(
@@ -189,7 +195,7 @@ def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> 
 
 
 @public(also={"input": "x", "dim": "axis"})
-def chunk(x: Tensor, chunks: int, axis: Any = 0, name: str | None = None) -> list[Tensor]:
+def chunk(x: Tensor, chunks: int, axis: IntOrTensor = 0, name: str | None = None) -> list[Tensor]:
     """`x` in `chunks` equal parts along `axis`."""
     return split(x, number(chunks, "chunks"), axis)
 
@@ -231,7 +237,7 @@ def unstack_at(xp, x, axis=0):
     }
 )
 def tensor_split(
-    x: Tensor, num_or_indices: Any, axis: Any = 0, name: str | None = None
+    x: Tensor, num_or_indices: int | Sequence[int], axis: IntOrTensor = 0, name: str | None = None
 ) -> list[Tensor]:
     """`x` cut along `axis` into nearly equal parts, or before each of the given positions."""
     shape = x._value.aval.shape
@@ -239,7 +245,7 @@ def tensor_split(
         raise InvalidArgument("[tensor_split] a 0-d tensor cannot be split")
     at = axis_in(axis, len(shape), "tensor_split")
     size = shape[at]
-    if num_or_indices.__class__ is int:
+    if type(num_or_indices) is int:
         if num_or_indices <= 0:
             raise InvalidArgument(
                 f"[tensor_split] the number of parts must be positive. Received: {num_or_indices}"
@@ -255,21 +261,21 @@ def tensor_split(
 
 
 @public
-def hsplit(x: Tensor, num_or_indices: Any, name: str | None = None) -> list[Tensor]:
+def hsplit(x: Tensor, num_or_indices: int | Sequence[int], name: str | None = None) -> list[Tensor]:
     """Parts side by side: along dimension 1, or 0 for a 1-d tensor."""
     _need_rank("hsplit", x, 1)
     return tensor_split(x, num_or_indices, 0 if x.ndim == 1 else 1)
 
 
 @public
-def vsplit(x: Tensor, num_or_indices: Any, name: str | None = None) -> list[Tensor]:
+def vsplit(x: Tensor, num_or_indices: int | Sequence[int], name: str | None = None) -> list[Tensor]:
     """Parts one below the other: along dimension 0."""
     _need_rank("vsplit", x, 2)
     return tensor_split(x, num_or_indices, 0)
 
 
 @public
-def dsplit(x: Tensor, num_or_indices: Any, name: str | None = None) -> list[Tensor]:
+def dsplit(x: Tensor, num_or_indices: int | Sequence[int], name: str | None = None) -> list[Tensor]:
     """Parts along dimension 2."""
     _need_rank("dsplit", x, 3)
     return tensor_split(x, num_or_indices, 2)

@@ -181,9 +181,13 @@ def dot(xp, x, y):
 
 @public(inplace=True, takes="fc")
 def addmm(
-    input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
+    input: Tensor,
+    x: Tensor,
+    y: Tensor,
+    beta: float = 1.0,
+    alpha: float = 1.0,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """beta * input + alpha * x @ y."""
     if x.ndim != 2 or y.ndim != 2:
         raise ShapeMismatch(f"[addmm] takes two matrices. Received: {x.shape} and {y.shape}")
@@ -192,9 +196,13 @@ def addmm(
 
 @public(inplace=True, takes="fc")
 def baddbmm(
-    input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
+    input: Tensor,
+    x: Tensor,
+    y: Tensor,
+    beta: float = 1.0,
+    alpha: float = 1.0,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """beta * input + alpha * bmm(x, y)."""
     return _scaled_sum("baddbmm", input, bmm(x, y), beta, alpha)
 
@@ -319,21 +327,25 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 
 @public(takes="ifc")
-def tensordot(x: Tensor, y: Tensor, axes: Any = 2, name: str | None = None) -> Tensor:
+def tensordot(
+    x: Tensor,
+    y: Tensor,
+    axes: int | Tensor | Sequence[int] | Sequence[Sequence[int]] = 2,
+    name: str | None = None,
+) -> Tensor:
     """Contract `axes` of x with those of y: a count, one list for both, or a list for each."""
-    if isinstance(axes, Tensor):
-        axes = axes.tolist()
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(x.ndim, y.ndim):
+    given: Any = axes.tolist() if isinstance(axes, Tensor) else axes
+    if isinstance(given, int):
+        if not 0 <= given <= min(x.ndim, y.ndim):
             raise InvalidArgument(
                 f"[tensordot] axes is how many dimensions to contract, at most those of x and y. "
-                f"Received: {axes}"
+                f"Received: {given}"
             )
-        first, second = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
-    elif all(isinstance(a, int) for a in axes):
-        first = second = tuple(axes)
+        first, second = tuple(range(x.ndim - given, x.ndim)), tuple(range(given))
+    elif all(isinstance(a, int) for a in given):
+        first = second = tuple(given)
     else:
-        lists = [ints(a, "axes") for a in axes]
+        lists = [ints(a, "axes") for a in given]
         first, second = lists[0], lists[1] if len(lists) > 1 else lists[0]
         longer = max(first, second, key=len)
         first, second = first + longer[len(first) :], second + longer[len(second) :]

@@ -8,6 +8,7 @@ import numpy as np
 
 from bireme.api.keywords import second_name
 from bireme.api.public import another_name, in_place, public
+from bireme.api.types import Operand
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import TypeMismatch, not_a_tensor
@@ -83,9 +84,15 @@ def _isclose(xp, x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
 
 @public(also={"input": "x"}, takes="fc")
 def isclose(
-    x: Tensor, y: Any = None, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False,
-    name: str | None = None, *, other: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Operand | None = None,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+    name: str | None = None,
+    *,
+    other: Operand | None = None,
+) -> Tensor:
     """Where |x - y| <= atol + rtol * |y|."""
     if other is not None:
         y = second_name("isclose", "y", y, "other", other)
@@ -96,9 +103,13 @@ def isclose(
 
 @public
 def allclose(
-    x: Tensor, y: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False,
+    x: Tensor,
+    y: Tensor,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Whether |x - y| <= atol + rtol * |y| everywhere."""
     from bireme.ops.reduction import _all
 
@@ -228,7 +239,7 @@ bitwise_right_shift_ = public(out_at=3)(in_place(bitwise_right_shift))
 
 
 @public(also={"obj": "x"}, method=True)
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Whether x is a Tensor."""
     return isinstance(x, Tensor)
 
@@ -286,9 +297,12 @@ def _isin(xp, x, test_x, invert=False):
 
 @public(also={"elements": "x", "test_elements": "test_x"})
 def isin(
-    x: Tensor, test_x: Tensor, assume_unique: bool = False, invert: bool = False,
+    x: Tensor,
+    test_x: Tensor,
+    assume_unique: bool = False,
+    invert: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Whether each element of x is (not, if `invert`) among test_x.
 
     `assume_unique` only promises something that could save time; the answer is the same.

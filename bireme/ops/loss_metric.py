@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -408,8 +408,8 @@ def adaptive_log_softmax_with_loss(
     input: Tensor,
     label: Tensor,
     head_weight: Tensor,
-    tail_weights: Any,
-    cutoffs: Any,
+    tail_weights: Sequence[Sequence[Tensor]],
+    cutoffs: Sequence[int],
     head_bias: Tensor | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor]:

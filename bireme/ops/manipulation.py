@@ -10,6 +10,7 @@ import numpy as np
 
 from bireme.api.keywords import second_name
 from bireme.api.public import another_name, method, public
+from bireme.api.types import Axis, DTypeLike, Ints, Shape
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import may_be_equal
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, not_a_tensor
@@ -18,8 +19,6 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.core.views import Step, as_view, reshapes_in_place
 from bireme.ops.axes import axes_in, axis_in, dimension_in, ints
-
-Shape = Sequence[int | Tensor] | Tensor | int
 
 # --- reshape ----------------------------------------------------------------------------------
 
@@ -111,7 +110,9 @@ def reshape(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Ten
 
 
 @public(also={"dtype": "shape_or_dtype", "size": "shape_or_dtype"})
-def view(x: Tensor, shape_or_dtype: Any, *more: int, name: str | None = None) -> Tensor:
+def view(
+    x: Tensor, shape_or_dtype: Shape | DTypeLike, *more: int, name: str | None = None
+) -> Tensor:
     """`x` in another shape, or its bytes read as another dtype, always sharing memory."""
     if isinstance(shape_or_dtype, list | tuple | int):
         shape = (*ints(shape_or_dtype), *more)
@@ -247,7 +248,7 @@ SQUEEZE = Step(
 
 
 @public(also={"input": "x", "dim": "axis"})
-def squeeze(x: Tensor, axis: Any = None, name: str | None = None) -> Tensor:
+def squeeze(x: Tensor, axis: Ints | None = None, name: str | None = None) -> Tensor:
     """Without the dimensions of size 1 named by `axis` (all of them by default).
 
     A named dimension of another size stays.
@@ -283,7 +284,7 @@ UNSQUEEZE = Step(
 
 
 @public(also={"input": "x", "dim": "axis"})
-def unsqueeze(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
+def unsqueeze(x: Tensor, axis: Ints, name: str | None = None) -> Tensor:
     """With a new dimension of size 1 at each place that `axis` names, one after the other."""
     if axis.__class__ is not int:
         axis = ints(axis, "axis")
@@ -340,18 +341,19 @@ TRANSPOSE = Step(_transpose, _transpose_write, _transposed)
 
 @public(also={"input": "x"})
 def transpose(
-    x: Tensor, perm: Any = None, *more: int, name: str | None = None, **swapped: int
+    x: Tensor, perm: Axis | None = None, *more: int, name: str | None = None, **swapped: int
 ) -> Tensor:
     """Dimensions in the order `perm`; two numbers instead of a list swap two dimensions, also as
     `dim0` and `dim1`, or `axis0` and `axis1`."""
-    if perm.__class__ is not tuple:
-        if perm is None or swapped:
-            perm = _swap(x.ndim, *_named_pair(perm, more, swapped))
-        elif perm.__class__ is int:
-            perm = (perm, *more) if len(more) != 1 else _swap(x.ndim, perm, more[0])
+    order: Any = perm
+    if order.__class__ is not tuple:
+        if order is None or swapped:
+            order = _swap(x.ndim, *_named_pair(order, more, swapped))
+        elif order.__class__ is int:
+            order = (order, *more) if len(more) != 1 else _swap(x.ndim, order, more[0])
         else:
-            perm = tuple(perm) if perm.__class__ is list else ints(perm, "perm")
-    return as_view(_transpose(x, perm), x, TRANSPOSE, (perm,))
+            order = tuple(order) if order.__class__ is list else ints(order, "perm")
+    return as_view(_transpose(x, order), x, TRANSPOSE, (order,))
 
 
 def _named_pair(perm: Any, more: tuple[int, ...], named: dict[str, int]) -> tuple[int, int]:
@@ -379,7 +381,7 @@ swapdims = another_name("swapdims", transpose)
 
 
 @public(spread=1)
-def permute(input: Tensor, dims: Any) -> Tensor:
+def permute(input: Tensor, dims: Axis) -> Tensor:
     """Dimensions in the order `dims`, given as one list or one by one."""
     return transpose(input, ints(dims, "dims"))
 
@@ -408,7 +410,7 @@ def matrix_transpose(x: Tensor, name: str | None = None) -> Tensor:
 
 
 @public
-def moveaxis(x: Tensor, source: Any, destination: Any, name: str | None = None) -> Tensor:
+def moveaxis(x: Tensor, source: Axis, destination: Axis, name: str | None = None) -> Tensor:
     """Dimensions `source` moved to the places `destination`; the others keep their order."""
     ndim = x._value.aval.ndim
     from_axes = axes_in(source, ndim, "moveaxis", "source")
@@ -545,7 +547,7 @@ def tile(x: Tensor, repeat_times: Shape, name: str | None = None) -> Tensor:
 
 
 @method
-def repeat(input: Tensor, repeats: Any, *more: int) -> Tensor:
+def repeat(input: Tensor, repeats: Ints, *more: int) -> Tensor:
     """`input` repeated along each dimension: `x.repeat(2, 3)` or `x.repeat([2, 3])`."""
     return _tile(input, (*ints(repeats, "repeats"), *more))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.api.public import another_name, public
+from bireme.api.types import Operand, Scalar
 from bireme.core import autograd, views
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
@@ -117,20 +118,20 @@ floor_mod = another_name("floor_mod", remainder)
 
 
 @public(also={"input": "x", "other": "y"}, out=True, inplace="method", inplace_also=True)
-def add(x: Tensor, y: Any, name: str | None = None, *, alpha: Any = 1) -> Tensor:
+def add(x: Tensor, y: Operand, name: str | None = None, *, alpha: Scalar = 1) -> Tensor:
     """x + alpha * y."""
     return plus(x, y) if alpha == 1 else plus(x, multiply(y, alpha))
 
 
 @public(also={"input": "x", "other": "y"}, out=True, inplace=True, inplace_also=True)
-def subtract(x: Tensor, y: Any, name: str | None = None, *, alpha: Any = 1) -> Tensor:
+def subtract(x: Tensor, y: Operand, name: str | None = None, *, alpha: Scalar = 1) -> Tensor:
     """x - alpha * y."""
     return minus(x, y) if alpha == 1 else minus(x, multiply(y, alpha))
 
 
 @public(also={"input": "x", "other": "y"}, out=True, inplace=True, inplace_also=True)
 def divide(
-    x: Tensor, y: Any, name: str | None = None, *, rounding_mode: str | None = None
+    x: Tensor, y: Operand, name: str | None = None, *, rounding_mode: str | None = None
 ) -> Tensor:
     """x / y, rounded towards zero (`"trunc"`) or down (`"floor"`) on request."""
     if rounding_mode is None:
@@ -160,7 +161,7 @@ div = another_name("div", divide)
 
 
 @public(out=True)
-def true_divide(input: Tensor, other: Any) -> Tensor:
+def true_divide(input: Tensor, other: Operand) -> Tensor:
     """input / other; integers are divided as floats."""
     return over(input, other)
 
@@ -223,11 +224,11 @@ _FLOAT_POWERS = {0.5: sqrt, -0.5: rsqrt, -1: reciprocal}
 
 
 @public(also={"input": "x", "exponent": "y"}, out=True, inplace=True)
-def pow(x: Tensor, y: Any, name: str | None = None) -> Tensor:
+def pow(x: Tensor, y: Operand, name: str | None = None) -> Tensor:
     """x to the power y. Usual fixed exponents (2, 3, 1/2, -1 …) run as products or roots."""
-    if (y.__class__ is float or y.__class__ is int) and isinstance(x, Tensor):
+    if (type(y) is float or type(y) is int) and isinstance(x, Tensor):
         d = x._value.aval.dtype
-        if d.differentiable or (d.is_integer and y.__class__ is int):
+        if d.differentiable or (d.is_integer and type(y) is int):
             if y == 2:
                 return square(x)
             if 3 <= y <= 8 and y == int(y):
@@ -318,7 +319,9 @@ def _clip(xp, x, min=None, max=None):
 
 
 @public(also={"input": "x"}, out=True, inplace="method")
-def clip(x: Tensor, min: Any = None, max: Any = None, name: str | None = None) -> Tensor:
+def clip(
+    x: Tensor, min: Operand | None = None, max: Operand | None = None, name: str | None = None
+) -> Tensor:
     """x limited to [min, max]; either bound may be a number, a tensor or absent."""
     if isinstance(min, int | float) and isinstance(max, int | float) and min > max:
         raise InvalidArgument(f"[clip] min must not be above max. Received: min={min}, max={max}")
@@ -461,9 +464,13 @@ _ACTIVATIONS = ("exp", "sigmoid", "sqrt", "square", "tanh", "abs", "reciprocal",
 
 @public(inplace="method")
 def scale(
-    x: Tensor, scale: Any = 1.0, bias: Any = 0.0, bias_after_scale: bool = True,
-    act: str | None = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    scale: Scalar = 1.0,
+    bias: Scalar = 0.0,
+    bias_after_scale: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+) -> Tensor:
     """scale * x + bias (or scale * (x + bias)) in x's own type, then `act` if given."""
     out = _scale(x, scale, bias, bias_after_scale)
     if act is None:
@@ -603,4 +610,4 @@ def _frexp(xp, x):
     return mantissa, exponent.astype(x.dtype)
 
 
-autograd.bind_ops(ones_of, plus)
+autograd.bind_ops(ones_of)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import another_name, public
+from bireme.api.types import DTypeLike, TensorLike
 from bireme.core import dtype as dt
 from bireme.core import views
 from bireme.core.aval import Aval, aval
@@ -26,9 +27,12 @@ def conj_of(xp: Any, x: Any) -> Any:
 
 
 def _smooth(
-    *, by_x: Body | None = None, by_out: Body | None = None, amp: str | None = None,
+    *,
+    by_x: Body | None = None,
+    by_out: Body | None = None,
+    amp: str | None = None,
     numpy: Any = True,
-) -> Callable[[Body], Any]:  # fmt: skip
+) -> Callable[[Body], Any]:
     """An analytic function of floats; integers become floats. `by_x(xp, x)` or
     `by_out(xp, out)` is its derivative."""
 
@@ -586,13 +590,13 @@ def _as_integers(xp: Any, x: Any, to: np.dtype) -> Any:
 
 
 @public
-def cast(x: Tensor, dtype: Any) -> Tensor:
+def cast(x: Tensor, dtype: DTypeLike) -> Tensor:
     """x with elements of another type; gradients come back in the old one."""
     return _cast(x, dt.as_dtype(dtype).name)
 
 
 @public
-def assign(x: Any, output: Tensor | None = None) -> Tensor:
+def assign(x: TensorLike, output: Tensor | None = None) -> Tensor:
     """A copy of a tensor, array, list or number, put into `output` if that is given."""
     if isinstance(x, Tensor):
         made = assign_value(x)

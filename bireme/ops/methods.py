@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import method, methods
-from bireme.api.types import DTypeLike, PlaceLike
+from bireme.api.types import DeviceLike, DTypeLike, PlaceLike, Scalar, Shape
 from bireme.core import dims, views
 from bireme.core import dtype as dt
 from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
@@ -117,7 +117,7 @@ def _contains(self: Tensor, value: Any) -> bool:
 
 
 @method
-def astype(self: Tensor, dtype: Any) -> Tensor:
+def astype(self: Tensor, dtype: DTypeLike) -> Tensor:
     """This tensor with another dtype; itself if it has that dtype already."""
     want = dt.as_dtype(dtype)
     return self if self._value.aval.dtype is want else cast(self, want)
@@ -266,7 +266,7 @@ def get_strides(self: Tensor) -> list[int]:
 
 
 @method
-def stride(self: Tensor, dim: int | None = None) -> Any:
+def stride(self: Tensor, dim: int | None = None) -> int | list[int]:
     """The strides of all dimensions, or of one."""
     found = get_strides(self)
     return found if dim is None else found[dim]
@@ -313,9 +313,15 @@ def _factory(name: str, default: Any) -> Callable[..., Tensor]:
 
 @method
 def new_full(
-    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    size: Shape,
+    fill_value: Scalar,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor full of `fill_value` with this tensor's dtype and device."""
     want = self.dtype if dtype is None else dt.as_dtype(dtype)
     where = self.place if device is None else device

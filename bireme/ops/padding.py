@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import namespace
+from bireme.api.types import Shape
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -122,7 +123,7 @@ def _pairs(
 @public(also={"input": "x"})
 def pad(
     x: Tensor,
-    pad: Any,
+    pad: Shape,
     mode: str = "constant",
     value: float = 0.0,
     data_format: str | None = None,
@@ -135,13 +136,14 @@ def pad(
     first dimension first (the last with pad_from_left_axis=False).
     """
     one_of("pad", "mode", mode, _MODES)
-    if hasattr(pad, "tolist"):
-        pad = pad.tolist()
-    if isinstance(pad, int):
-        pad = [pad] * (2 * max(x.ndim - 2, 1))
-    if len(pad) % 2:
-        raise InvalidArgument(f"[pad] amounts come in pairs. Received: pad={list(pad)}")
-    pairs = _pairs(x.ndim, pad, mode, data_format, pad_from_left_axis)
+    amounts: Any = pad
+    if hasattr(amounts, "tolist"):
+        amounts = amounts.tolist()
+    if isinstance(amounts, int):
+        amounts = [amounts] * (2 * max(x.ndim - 2, 1))
+    if len(amounts) % 2:
+        raise InvalidArgument(f"[pad] amounts come in pairs. Received: pad={list(amounts)}")
+    pairs = _pairs(x.ndim, amounts, mode, data_format, pad_from_left_axis)
     if mode == "constant":
         return _pad_constant(x, float(value), pairs)
     return _pad_copy(x, pairs, mode)
@@ -149,7 +151,7 @@ def pad(
 
 @public
 def zeropad2d(
-    x: Tensor, padding: Any, data_format: str = "NCHW", name: str | None = None
+    x: Tensor, padding: Shape, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
     """Zeros around [N, C, H, W]: padding is left, right, top, bottom, or one number."""
     if isinstance(padding, int):

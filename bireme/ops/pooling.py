@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import namespace
+from bireme.api.types import IntOrPair, IntOrSingle, IntOrTriple, Padding
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -321,9 +322,15 @@ def _axes(function: str, x: Tensor, n: int, data_format: str) -> tuple[int, ...]
 
 
 def _windowing(
-    function: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+    function: str,
+    n: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
     data_format: str,
-) -> tuple[tuple[int, ...], tuple[Plan, ...], Pairs, Pairs]:  # fmt: skip
+) -> tuple[tuple[int, ...], tuple[Plan, ...], Pairs, Pairs]:
     """(axes, plans, pads, pads as asked for); ceil_mode becomes more padding at the end."""
     axes = _axes(function, x, n, data_format)
     kernel = ints(function, "kernel_size", kernel_size, n)
@@ -385,9 +392,16 @@ def _at_least_zero(size: Any) -> Any:
 
 
 def _max(
-    function: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any,
-    return_mask: bool, ceil_mode: bool, data_format: str,
-) -> Any:  # fmt: skip
+    function: str,
+    n: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    return_mask: bool,
+    ceil_mode: bool,
+    data_format: str,
+) -> Any:
     axes, plans, pads, _ = _windowing(
         function, n, x, kernel_size, stride, padding, ceil_mode, data_format
     )
@@ -403,18 +417,29 @@ def _max(
 
 @public(takes="ifc")
 def max_pool1d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
-    ceil_mode: bool = False, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    kernel_size: IntOrSingle,
+    stride: IntOrSingle | None = None,
+    padding: Padding = 0,
+    return_mask: bool = False,
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Any:
     """The maximum of every window of [N, C, L]; with its place if `return_mask`."""
     return _max("max_pool1d", 1, x, kernel_size, stride, padding, return_mask, ceil_mode, "NCL")
 
 
 @public(takes="ifc")
 def max_pool2d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
-    ceil_mode: bool = False, data_format: str = "NCHW", name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    kernel_size: IntOrPair,
+    stride: IntOrPair | None = None,
+    padding: Padding = 0,
+    return_mask: bool = False,
+    ceil_mode: bool = False,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Any:
     """The maximum of every window of [N, C, H, W]; with its place if `return_mask`."""
     return _max(
         "max_pool2d", 2, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format
@@ -423,9 +448,15 @@ def max_pool2d(
 
 @public(takes="fc")
 def max_pool3d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, return_mask: bool = False,
-    ceil_mode: bool = False, data_format: str = "NCDHW", name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    kernel_size: IntOrTriple,
+    stride: IntOrTriple | None = None,
+    padding: Padding = 0,
+    return_mask: bool = False,
+    ceil_mode: bool = False,
+    data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Any:
     """The maximum of every window of [N, C, D, H, W]; with its place if `return_mask`."""
     return _max(
         "max_pool3d", 3, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format
@@ -433,9 +464,17 @@ def max_pool3d(
 
 
 def _avg(
-    function: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any,
-    ceil_mode: bool, exclusive: bool, divisor: Any, data_format: str,
-) -> Tensor:  # fmt: skip
+    function: str,
+    n: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    exclusive: bool,
+    divisor: Any,
+    data_format: str,
+) -> Tensor:
     need_float("x", x)
     axes, plans, pads, asked = _windowing(
         function, n, x, kernel_size, stride, padding, ceil_mode, data_format
@@ -452,19 +491,30 @@ def _avg(
 
 @public
 def avg_pool1d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, exclusive: bool = True,
-    ceil_mode: bool = False, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    kernel_size: IntOrSingle,
+    stride: IntOrSingle | None = None,
+    padding: Padding = 0,
+    exclusive: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """The mean of every window of [N, C, L]; `exclusive` leaves padding out of the count."""
     return _avg("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, exclusive, None, "NCL")
 
 
 @public
 def avg_pool2d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    exclusive: bool = True, divisor_override: float | None = None, data_format: str = "NCHW",
+    x: Tensor,
+    kernel_size: IntOrPair,
+    stride: IntOrPair | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    exclusive: bool = True,
+    divisor_override: float | None = None,
+    data_format: str = "NCHW",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The mean of every window of [N, C, H, W]; `exclusive` leaves padding out of the count."""
     return _avg(
         "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, exclusive, divisor_override,
@@ -474,10 +524,16 @@ def avg_pool2d(
 
 @public
 def avg_pool3d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    exclusive: bool = True, divisor_override: float | None = None, data_format: str = "NCDHW",
+    x: Tensor,
+    kernel_size: IntOrTriple,
+    stride: IntOrTriple | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    exclusive: bool = True,
+    divisor_override: float | None = None,
+    data_format: str = "NCDHW",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The mean of every window of [N, C, D, H, W]."""
     return _avg(
         "avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, exclusive, divisor_override,
@@ -486,9 +542,16 @@ def avg_pool3d(
 
 
 def _lp(
-    function: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any,
-    padding: Any, ceil_mode: bool, data_format: str,
-) -> Tensor:  # fmt: skip
+    function: str,
+    n: int,
+    x: Tensor,
+    norm_type: float,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    data_format: str,
+) -> Tensor:
     need_float("x", x)
     axes, plans, pads, _ = _windowing(
         function, n, x, kernel_size, stride, padding, ceil_mode, data_format
@@ -502,17 +565,29 @@ def _lp(
 
 @public(also={"input": "x"})
 def lp_pool1d(
-    x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, data_format: str = "NCL", name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    norm_type: float,
+    kernel_size: IntOrSingle,
+    stride: IntOrSingle | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    data_format: str = "NCL",
+    name: str | None = None,
+) -> Tensor:
     """sum(x^p)^(1/p) of every window of [N, C, L]."""
     return _lp("lp_pool1d", 1, x, norm_type, kernel_size, stride, padding, ceil_mode, data_format)
 
 
 @public(also={"input": "x"})
 def lp_pool2d(
-    x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, data_format: str = "NCHW", name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    norm_type: float,
+    kernel_size: IntOrPair,
+    stride: IntOrPair | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Tensor:
     """sum(x^p)^(1/p) of every window of [N, C, H, W]."""
     return _lp("lp_pool2d", 2, x, norm_type, kernel_size, stride, padding, ceil_mode, data_format)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import namespace
+from bireme.api.types import IntOrPair, IntOrSingle, IntOrTriple, OutputSize, Padding
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -84,14 +85,14 @@ def _adaptive_avg(function: str, n: int, x: Tensor, output_size: Any, data_forma
 
 
 @public(also={"input": "x"})
-def adaptive_avg_pool1d(x: Tensor, output_size: Any, name: str | None = None) -> Tensor:
+def adaptive_avg_pool1d(x: Tensor, output_size: OutputSize, name: str | None = None) -> Tensor:
     """The mean over `output_size` windows that cover [N, C, L]."""
     return _adaptive_avg("adaptive_avg_pool1d", 1, x, output_size, "NCL")
 
 
 @public(also={"input": "x"})
 def adaptive_avg_pool2d(
-    x: Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None
+    x: Tensor, output_size: OutputSize, data_format: str = "NCHW", name: str | None = None
 ) -> Tensor:
     """The mean over a grid of `output_size` windows that cover [N, C, H, W]."""
     return _adaptive_avg("adaptive_avg_pool2d", 2, x, output_size, data_format)
@@ -99,7 +100,7 @@ def adaptive_avg_pool2d(
 
 @public(also={"input": "x"})
 def adaptive_avg_pool3d(
-    x: Tensor, output_size: Any, data_format: str = "NCDHW", name: str | None = None
+    x: Tensor, output_size: OutputSize, data_format: str = "NCDHW", name: str | None = None
 ) -> Tensor:
     """The mean over a grid of `output_size` windows that cover [N, C, D, H, W]."""
     return _adaptive_avg("adaptive_avg_pool3d", 3, x, output_size, data_format)
@@ -112,7 +113,7 @@ def _adaptive_max(function: str, n: int, x: Tensor, output_size: Any, return_mas
 
 @public(also={"input": "x", "return_indices": "return_mask"}, takes="fc")
 def adaptive_max_pool1d(
-    x: Tensor, output_size: Any, return_mask: bool = False, name: str | None = None
+    x: Tensor, output_size: OutputSize, return_mask: bool = False, name: str | None = None
 ) -> Any:
     """The maximum of `output_size` windows that cover [N, C, L]."""
     return _adaptive_max("adaptive_max_pool1d", 1, x, output_size, return_mask)
@@ -120,7 +121,7 @@ def adaptive_max_pool1d(
 
 @public(also={"input": "x", "return_indices": "return_mask"}, takes="fc")
 def adaptive_max_pool2d(
-    x: Tensor, output_size: Any, return_mask: bool = False, name: str | None = None
+    x: Tensor, output_size: OutputSize, return_mask: bool = False, name: str | None = None
 ) -> Any:
     """The maximum of a grid of `output_size` windows that cover [N, C, H, W]."""
     return _adaptive_max("adaptive_max_pool2d", 2, x, output_size, return_mask)
@@ -128,7 +129,7 @@ def adaptive_max_pool2d(
 
 @public(also={"input": "x", "return_indices": "return_mask"}, takes="fc")
 def adaptive_max_pool3d(
-    x: Tensor, output_size: Any, return_mask: bool = False, name: str | None = None
+    x: Tensor, output_size: OutputSize, return_mask: bool = False, name: str | None = None
 ) -> Any:
     """The maximum of a grid of `output_size` windows that cover [N, C, D, H, W]."""
     return _adaptive_max("adaptive_max_pool3d", 3, x, output_size, return_mask)
@@ -153,9 +154,14 @@ def _fractional_plan(n: int, count: int, window: int | None, u: float) -> Plan:
 
 
 def _fractional(
-    function: str, n: int, x: Tensor, output_size: Any, kernel_size: Any, random_u: float | None,
+    function: str,
+    n: int,
+    x: Tensor,
+    output_size: Any,
+    kernel_size: Any,
+    random_u: float | None,
     return_mask: bool,
-) -> Any:  # fmt: skip
+) -> Any:
     axes = _axes(function, x, n, _FORMATS[n][0])
     space = [x._value.aval.shape[a] for a in axes]
     sizes = _sizes(function, output_size, n, space)
@@ -179,9 +185,13 @@ def _fractional(
 
 @public(takes="fc")
 def fractional_max_pool2d(
-    x: Tensor, output_size: Any, kernel_size: Any = None, random_u: float | None = None,
-    return_mask: bool = False, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    output_size: OutputSize,
+    kernel_size: IntOrPair | None = None,
+    random_u: float | None = None,
+    return_mask: bool = False,
+    name: str | None = None,
+) -> Any:
     """The maximum of pseudo-random windows that bring [N, C, H, W] to `output_size`."""
     return _fractional(
         "fractional_max_pool2d", 2, x, output_size, kernel_size, random_u, return_mask
@@ -190,9 +200,13 @@ def fractional_max_pool2d(
 
 @public(takes="fc")
 def fractional_max_pool3d(
-    x: Tensor, output_size: Any, kernel_size: Any = None, random_u: float | None = None,
-    return_mask: bool = False, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    output_size: OutputSize,
+    kernel_size: IntOrTriple | None = None,
+    random_u: float | None = None,
+    return_mask: bool = False,
+    name: str | None = None,
+) -> Any:
     """The maximum of pseudo-random windows that bring [N, C, D, H, W] to `output_size`."""
     return _fractional(
         "fractional_max_pool3d", 3, x, output_size, kernel_size, random_u, return_mask
@@ -240,9 +254,16 @@ def _max_unpool(xp, x, indices, space=()):
 
 
 def _unpool(
-    function: str, n: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any,
-    output_size: Any, data_format: str,
-) -> Tensor:  # fmt: skip
+    function: str,
+    n: int,
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    output_size: Any,
+    data_format: str,
+) -> Tensor:
     first = _FORMATS[n][0]
     if data_format != first:
         raise InvalidArgument(
@@ -267,9 +288,15 @@ def _unpool(
 
 @public
 def max_unpool1d(
-    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    data_format: str = "NCL", output_size: Any = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: IntOrSingle,
+    stride: IntOrSingle | None = None,
+    padding: Padding = 0,
+    data_format: str = "NCL",
+    output_size: OutputSize | None = None,
+    name: str | None = None,
+) -> Tensor:
     """Maxima back at the places where `max_pool1d` found them, zeros elsewhere."""
     return _unpool(
         "max_unpool1d", 1, x, indices, kernel_size, stride, padding, output_size, data_format
@@ -278,9 +305,15 @@ def max_unpool1d(
 
 @public(takes="ifc")
 def max_unpool2d(
-    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    data_format: str = "NCHW", output_size: Any = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: IntOrPair,
+    stride: IntOrPair | None = None,
+    padding: Padding = 0,
+    data_format: str = "NCHW",
+    output_size: OutputSize | None = None,
+    name: str | None = None,
+) -> Tensor:
     """Maxima back at the places where `max_pool2d` found them, zeros elsewhere."""
     return _unpool(
         "max_unpool2d", 2, x, indices, kernel_size, stride, padding, output_size, data_format
@@ -289,9 +322,15 @@ def max_unpool2d(
 
 @public
 def max_unpool3d(
-    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    data_format: str = "NCDHW", output_size: Any = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: IntOrTriple,
+    stride: IntOrTriple | None = None,
+    padding: Padding = 0,
+    data_format: str = "NCDHW",
+    output_size: OutputSize | None = None,
+    name: str | None = None,
+) -> Tensor:
     """Maxima back at the places where `max_pool3d` found them, zeros elsewhere."""
     return _unpool(
         "max_unpool3d", 3, x, indices, kernel_size, stride, padding, output_size, data_format

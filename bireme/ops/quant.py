@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -158,7 +159,7 @@ def weight_dequantize(
     x: Tensor,
     scale: Tensor,
     algo: str = "weight_only_int8",
-    out_dtype: Any = "float16",
+    out_dtype: DTypeLike = "float16",
     group_size: int = -1,
 ) -> Tensor:
     """The weight [in, out] that `weight_quantize` made integers of, up to rounding."""
@@ -181,7 +182,7 @@ def weight_only_linear(
     weight: Tensor,
     bias: Tensor | None = None,
     weight_scale: Tensor | None = None,
-    weight_dtype: Any = "int8",
+    weight_dtype: DTypeLike = "int8",
     arch: int | None = None,
     group_size: int = -1,
 ) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import another_name, public
+from bireme.api.types import DeviceLike, DTypeLike, Shape
 from bireme.core import dtype as dt
 from bireme.core import views
 from bireme.core.aval import Aval, aval
@@ -97,9 +98,16 @@ def _drawn(draw: Any, key: Any, a: float, b: float, shape: Any, dtype: Any, name
 
 @public(out=True)
 def uniform(
-    shape: Any, dtype: Any = None, min: float = 0, max: float = 1.0, seed: int = 0,
-    name: str | None = None, *, device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    dtype: DTypeLike | None = None,
+    min: float = 0,
+    max: float = 1.0,
+    seed: int = 0,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Uniform numbers in [min, max); a `seed` other than 0 gives the same ones in every call."""
     key = (seed, 0) if seed else next_key()
     made = _uniform(
@@ -114,9 +122,14 @@ def _scalar(value: Any) -> Any:
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def rand(
-    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Uniform numbers in [0, 1)."""
     made = _drawn(_uniform, next_key(), 0.0, 1.0, _shape(shape, "rand"), dtype, "rand")
     return placed(made, device, requires_grad, pin_memory)
@@ -124,9 +137,14 @@ def rand(
 
 @public(out=True)
 def standard_normal(
-    shape: Any, dtype: Any = None, name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Normal numbers with mean 0 and standard deviation 1."""
     made = _drawn(_normal, next_key(), 0.0, 1.0, _shape(shape, "randn"), dtype, "randn")
     return placed(made, device, requires_grad, pin_memory)
@@ -136,9 +154,13 @@ randn = another_name("randn", standard_normal, also={"size": "shape"}, spread=0)
 
 
 def gaussian(
-    shape: Any, mean: float = 0.0, std: float = 1.0, seed: int = 0, dtype: Any = None,
+    shape: Shape,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: DTypeLike | None = None,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normal numbers with a mean and a standard deviation."""
     key = (seed, 0) if seed else next_key()
     return _normal(
@@ -147,7 +169,12 @@ def gaussian(
 
 
 @public(also={"size": "shape"}, out=True)
-def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None = None) -> Tensor:
+def normal(
+    mean: float | Tensor = 0.0,
+    std: float | Tensor = 1.0,
+    shape: Shape | None = None,
+    name: str | None = None,
+) -> Tensor:
     """Normal numbers; `shape` is that of the mean or std where one of them is a tensor."""
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         if shape is None:
@@ -155,7 +182,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None 
         if isinstance(mean, complex):
             return plus(multiply(standard_normal(shape, dt.complex64), std), mean)
         return gaussian(shape, mean, std)
-    like = mean if isinstance(mean, Tensor) else std
+    like: Any = mean if isinstance(mean, Tensor) else std
     dims = broadcast_shapes(*[t._value.aval.shape for t in (mean, std) if isinstance(t, Tensor)])
     made = _drawn(_normal, next_key(), 0.0, 1.0, dims, like.dtype, "normal")
     return plus(multiply(made, std), mean)
@@ -163,7 +190,10 @@ def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None 
 
 @public
 def log_normal(
-    mean: Any = 1.0, std: Any = 2.0, shape: Any = None, name: str | None = None
+    mean: float | Tensor = 1.0,
+    std: float | Tensor = 2.0,
+    shape: Shape | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """exp of normal numbers with this mean and standard deviation."""
     return exp(normal(mean, std, shape))
@@ -171,9 +201,13 @@ def log_normal(
 
 @public(method=False)
 def rand_like(
-    input: Tensor, name: str | None = None, *, dtype: Any = None, device: Any = None,
+    input: Tensor,
+    name: str | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Uniform numbers in [0, 1) in the shape of `input`."""
     shape = input._value.aval.shape
     made = _drawn(_uniform, next_key(), 0.0, 1.0, shape, dtype or input.dtype, "rand")
@@ -182,9 +216,13 @@ def rand_like(
 
 @public(also={"input": "x"}, method=False)
 def randn_like(
-    x: Tensor, dtype: Any = None, name: str | None = None, *, device: Any = None,
+    x: Tensor,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Standard normal numbers in the shape of x."""
     shape = x._value.aval.shape
     made = _drawn(_normal, next_key(), 0.0, 1.0, shape, dtype or x.dtype, "randn_like")
@@ -225,9 +263,12 @@ def _bounds(low: Any, high: Any, name: str) -> tuple[int, int]:
 
 @public
 def randint(
-    low: int = 0, high: int | None = None, shape: Any = (1,), dtype: Any = None,
+    low: int = 0,
+    high: int | None = None,
+    shape: Shape = (1,),
+    dtype: DTypeLike | None = None,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Integers in [low, high), or in [0, low) if `high` is not given."""
     want = dt.int64 if dtype is None else dt.as_dtype(dtype)
     if not want.is_integer:
@@ -238,7 +279,11 @@ def randint(
 
 @public(method=False)
 def randint_like(
-    x: Tensor, low: int = 0, high: int | None = None, dtype: Any = None, name: str | None = None
+    x: Tensor,
+    low: int = 0,
+    high: int | None = None,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """Integers in [low, high) in the shape of x, and in its type unless `dtype` is given."""
     want = x.dtype if dtype is None else dt.as_dtype(dtype)
@@ -256,9 +301,14 @@ def _randperm(xp, seed, offset, n=0, dtype="int64"):
 
 @public(out=True)
 def randperm(
-    n: int, dtype: Any = "int64", name: str | None = None, *, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    n: int,
+    dtype: DTypeLike = "int64",
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """The numbers from 0 to n - 1 in random order."""
     count = number(n, "n")
     if type(count) is int and count < 0:
@@ -527,7 +577,7 @@ def cauchy_(x: Tensor, loc: float = 0, scale: float = 1, name: str | None = None
 
 
 @public
-def geometric_(x: Tensor, probs: Any, name: str | None = None) -> Tensor:
+def geometric_(x: Tensor, probs: float | Tensor, name: str | None = None) -> Tensor:
     """Fill x with geometric waiting times for successes of probability `probs`."""
     chance = probs if isinstance(probs, Tensor) else float(probs)
     made = _transformed(*next_key(), chance, 0.0, *_like(x, "geometric_"), "geometric")
@@ -535,7 +585,7 @@ def geometric_(x: Tensor, probs: Any, name: str | None = None) -> Tensor:
 
 
 @public
-def bernoulli_(x: Tensor, p: Any = 0.5, name: str | None = None) -> Tensor:
+def bernoulli_(x: Tensor, p: float | Tensor = 0.5, name: str | None = None) -> Tensor:
     """Fill x with 1 (probability p) and 0."""
     return _fill(x, _bernoulli(x, *next_key(), p), "bernoulli_")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bireme.api.public import another_name, method, public
+from bireme.api.types import Axis, Ints
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -35,10 +37,11 @@ def _flip(xp, x, axis=()):
 
 
 @public
-def flip(x: Tensor, axis: Any, name: str | None = None) -> Tensor:
+def flip(x: Tensor, axis: Axis, name: str | None = None) -> Tensor:
     """`x` in reverse order along `axis`."""
-    if x.ndim == 0 and (type(axis) is int or len(axis)):
-        dimension_in(axis, 0, "flip")
+    given: Any = axis
+    if x.ndim == 0 and (type(given) is int or len(given)):
+        dimension_in(given, 0, "flip")
     return _flip(x, axes_in(axis, x.ndim, "flip"))
 
 
@@ -56,7 +59,7 @@ def _roll(xp, x, shifts=(), axis=()):
 
 
 @public(also={"input": "x", "dims": "axis"})
-def roll(x: Tensor, shifts: Any, axis: Any = None, name: str | None = None) -> Tensor:
+def roll(x: Tensor, shifts: Ints, axis: Axis | None = None, name: str | None = None) -> Tensor:
     """`x` shifted by `shifts` along `axis`, or over all its elements; what falls off comes back."""
     by = ints(shifts, "shifts")
     if axis is None:
@@ -70,7 +73,7 @@ def roll(x: Tensor, shifts: Any, axis: Any = None, name: str | None = None) -> T
 
 
 @public
-def rot90(x: Tensor, k: int = 1, axes: Any = (0, 1), name: str | None = None) -> Tensor:
+def rot90(x: Tensor, k: int = 1, axes: Sequence[int] = (0, 1), name: str | None = None) -> Tensor:
     """`x` turned by 90 degrees `k` times, from the first of `axes` towards the second."""
     if x.ndim < 2 or len(axes) != 2:
         raise InvalidArgument(
@@ -166,9 +169,13 @@ def _diagonal_scatter(xp, x, y, offset=0, axis1=0, axis2=1):
 
 @public
 def diagonal_scatter(
-    x: Tensor, y: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1,
+    x: Tensor,
+    y: Tensor,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A copy of `x` whose diagonal of the dimensions `axis1` and `axis2` is `y`."""
     return _diagonal_scatter(x, y, offset, *_two_axes("diagonal_scatter", x, axis1, axis2))
 
@@ -204,7 +211,7 @@ def _fill_diagonal_mask(shape: tuple[int, ...], offset: int, wrap: bool) -> np.n
 
 @method
 def fill_diagonal_(
-    x: Tensor, value: Any, offset: int = 0, wrap: bool = False, name: str | None = None
+    x: Tensor, value: float, offset: int = 0, wrap: bool = False, name: str | None = None
 ) -> Tensor:
     """Set the main diagonal to `value`, in place.
 
@@ -282,7 +289,7 @@ AS_STRIDED = Step(_as_strided, _as_strided_write, _strided_layout)
 
 @public
 def as_strided(
-    x: Tensor, shape: Any, stride: Any, offset: int = 0, name: str | None = None
+    x: Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0, name: str | None = None
 ) -> Tensor:
     """A view of the memory of `x` by explicit strides (in elements) and an offset (in bytes)."""
     start, rest = divmod(number(offset, "offset"), x.dtype.itemsize)
@@ -394,9 +401,13 @@ def _repeat_interleave(xp, x, repeats=1, axis=0):
 
 @public(also={"input": "x", "dim": "axis"})
 def repeat_interleave(
-    x: Tensor, repeats: Any, axis: int | None = None, name: str | None = None, *,
+    x: Tensor,
+    repeats: Ints,
+    axis: int | None = None,
+    name: str | None = None,
+    *,
     output_size: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Each slice of `x` along `axis` repeated; `repeats` is one number or one per slice."""
     if axis is None:
         x, axis = flatten(x), 0

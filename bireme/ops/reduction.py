@@ -8,6 +8,7 @@ import numpy as np
 
 from bireme.api.keywords import second_name
 from bireme.api.public import another_name, public
+from bireme.api.types import Axis, DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -112,12 +113,17 @@ def _sum(xp, x, axis=None, keepdim=False):
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
 def sum(
-    x: Tensor, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: str | None = None
+    x: Tensor,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
 ) -> Tensor:
     """The sum over `axis`; small integers and bool are summed as int64."""
     if dtype is not None:
         if dtype.__class__ is bool:  # sum(x, 0, True, "float64"): the other order that Paddle takes
-            return sum(x, axis, keepdim or None, dtype)
+            other: Any = keepdim or None
+            return sum(x, axis, other, bool(dtype))
         x = cast(x, dtype)
         return cast(_sum(x, as_axis(axis), keepdim), dtype)
     return _sum(x, as_axis(axis), keepdim)
@@ -138,7 +144,11 @@ def _nansum(xp, x, axis=None, keepdim=False):
 
 @public
 def nansum(
-    x: Tensor, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: str | None = None
+    x: Tensor,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
 ) -> Tensor:
     """The sum over `axis` with NaN counted as zero."""
     return _nansum(x if dtype is None else cast(x, dtype), as_axis(axis), keepdim)
@@ -163,9 +173,13 @@ def _mean(xp, x, axis=None, keepdim=False):
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
 def mean(
-    x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None, *,
-    dtype: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+) -> Tensor:
     """The mean over `axis`."""
     return _mean(x if dtype is None else cast(x, dtype), as_axis(axis), keepdim)
 
@@ -188,7 +202,9 @@ def _nanmean(xp, x, axis=None, keepdim=False):
 
 
 @public
-def nanmean(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
+def nanmean(
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
+) -> Tensor:
     """The mean over `axis` of what is not NaN."""
     return _nanmean(x, as_axis(axis), keepdim)
 
@@ -215,7 +231,11 @@ def _prod(xp, x, axis=None, keepdim=False):
 
 @public(also={"input": "x", "dim": "axis"}, out_at=4)
 def prod(
-    x: Tensor, axis: Any = None, keepdim: bool = False, dtype: Any = None, name: str | None = None
+    x: Tensor,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """The product over `axis`."""
     return _prod(x if dtype is None else cast(x, dtype), as_axis(axis), keepdim)
@@ -254,13 +274,17 @@ def _min(xp, x, axis=None, keepdim=False):
 
 
 @public
-def max(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
+def max(
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
+) -> Tensor:
     """The largest element over `axis`; equal ones share the gradient."""
     return _max(x, as_axis(axis), keepdim)
 
 
 @public
-def min(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
+def min(
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
+) -> Tensor:
     """The smallest element over `axis`; equal ones share the gradient."""
     return _min(x, as_axis(axis), keepdim)
 
@@ -308,9 +332,15 @@ def _index_dtype(dtype: Any, name: str) -> str:
 
 @public(also={"input": "x"})
 def argmax(
-    x: Tensor, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64",
-    name: str | None = None, *, dim: int | None = None, keepdims: bool | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    axis: int | None = None,
+    keepdim: bool = False,
+    dtype: DTypeLike = "int64",
+    name: str | None = None,
+    *,
+    dim: int | None = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Where the first largest element is, along `axis` or in the flattened tensor."""
     if dim is not None:
         axis = second_name("argmax", "axis", axis, "dim", dim)
@@ -321,9 +351,15 @@ def argmax(
 
 @public(also={"input": "x"})
 def argmin(
-    x: Tensor, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64",
-    name: str | None = None, *, dim: int | None = None, keepdims: bool | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    axis: int | None = None,
+    keepdim: bool = False,
+    dtype: DTypeLike = "int64",
+    name: str | None = None,
+    *,
+    dim: int | None = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Where the first smallest element is, along `axis` or in the flattened tensor."""
     if dim is not None:
         axis = second_name("argmin", "axis", axis, "dim", dim)
@@ -354,20 +390,24 @@ def _count_nonzero(xp, x, axis=None, keepdim=False):
 
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
-def all(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
+def all(
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
+) -> Tensor:
     """Whether every element over `axis` is true."""
     return _all(x, as_axis(axis), keepdim)
 
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
-def any(x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None) -> Tensor:
+def any(
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
+) -> Tensor:
     """Whether some element over `axis` is true."""
     return _any(x, as_axis(axis), keepdim)
 
 
 @public
 def count_nonzero(
-    x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
 ) -> Tensor:
     """How many elements over `axis` are not zero."""
     return _count_nonzero(x, as_axis(axis), keepdim)
@@ -394,7 +434,7 @@ def _logsumexp(xp, x, axis=None, keepdim=False):
 
 @public(also={"input": "x", "dim": "axis"}, out=True, takes="ifc")
 def logsumexp(
-    x: Tensor, axis: Any = None, keepdim: bool = False, name: str | None = None
+    x: Tensor, axis: Axis | None = None, keepdim: bool = False, name: str | None = None
 ) -> Tensor:
     """log(sum(exp(x))) over `axis`, without overflow."""
     return _logsumexp(x, as_axis(axis), keepdim)
@@ -448,9 +488,14 @@ def _std(xp, x, axis=None, keepdim=False, correction=1.0):
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
 def var(
-    x: Tensor, axis: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    name: str | None = None, *, correction: float = 1,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    axis: Axis | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
+    *,
+    correction: float = 1,
+) -> Tensor:
     """The variance over `axis`, divided by n - 1 (by n with unbiased=False)."""
     if unbiased is not None:
         if correction != 1:
@@ -461,9 +506,12 @@ def var(
 
 @public
 def std(
-    x: Tensor, axis: Any = None, unbiased: bool = True, keepdim: bool = False,
+    x: Tensor,
+    axis: Axis | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The standard deviation over `axis`, from the variance with n - 1 (n if not unbiased)."""
     return _std(x, as_axis(axis), keepdim, 1.0 if unbiased else 0.0)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from bireme.api.public import namespace
+from bireme.api.types import Shape
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import is_dim_expression
@@ -145,9 +147,17 @@ def _resize_check(x: Aval, axes: Any, mode: str, **rest: Any) -> None:
 
 
 def _resize_vjp(
-    xp: Any, grad: Any, types: Any, axes: Any, sizes: Any, scales: Any, mode: str,
-    align_corners: bool, align_mode: int, antialias: bool,
-) -> tuple[Any]:  # fmt: skip
+    xp: Any,
+    grad: Any,
+    types: Any,
+    axes: Any,
+    sizes: Any,
+    scales: Any,
+    mode: str,
+    align_corners: bool,
+    align_mode: int,
+    antialias: bool,
+) -> tuple[Any]:
     grad = wide(xp, grad)
     how = (mode, align_corners, align_mode, antialias)
     for axis, taps in _plan(types[0], axes, sizes, scales, how):
@@ -205,10 +215,16 @@ def _scaled(size: Any, scale: float) -> Any:
 
 
 def _resized(
-    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: bool = False, align_mode: int = 0, data_format: str | None = None,
-    *rest: Any, **options: Any,
-) -> Result:  # fmt: skip
+    x: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    align_mode: int = 0,
+    data_format: str | None = None,
+    *rest: Any,
+    **options: Any,
+) -> Result:
     shape = [*x._value.aval.shape]
     first = _LAYOUTS[x.ndim][0]
     inner = slice(2, None) if (data_format or first) == first else slice(1, -1)
@@ -220,8 +236,8 @@ def _resized(
 @reads_contents_if_given("size", "scale_factor", results=_resized)
 def interpolate(
     x: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: Shape | None = None,
+    scale_factor: float | Sequence[float] | Tensor | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
     align_mode: int = 0,
@@ -264,8 +280,11 @@ def interpolate(
         if recompute_scale_factor:
             scales = (0.0,) * n
     else:
-        symbolic = isinstance(size, list | tuple) and any(map(is_dim_expression, size))
-        sizes = tuple(size) if symbolic else ints("interpolate", "size", size, n)
+        sizes: tuple[Any, ...]
+        if isinstance(size, list | tuple) and any(map(is_dim_expression, size)):
+            sizes = tuple(size)
+        else:
+            sizes = ints("interpolate", "size", size, n)
     if any(type(m) is int and m < 1 for m in sizes):
         raise InvalidArgument(f"[interpolate] the new size must be positive. Received: {sizes}")
     if mode == "area":
@@ -277,8 +296,8 @@ def interpolate(
 @public
 def upsample(
     x: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: Shape | None = None,
+    scale_factor: float | Sequence[float] | Tensor | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
     align_mode: int = 0,
@@ -336,10 +355,11 @@ def _affine_grid(xp, theta, space=(), align_corners=True):
 
 @public(takes="fc")
 def affine_grid(
-    theta: Tensor, out_shape: Any, align_corners: bool = True, name: str | None = None
+    theta: Tensor, out_shape: Shape, align_corners: bool = True, name: str | None = None
 ) -> Tensor:
     """Where the pixels of an image of `out_shape` [N, C, (D,) H, W] come from under `theta`."""
-    shape = out_shape.tolist() if hasattr(out_shape, "tolist") else list(out_shape)
+    shape: Any = out_shape
+    shape = shape.tolist() if hasattr(shape, "tolist") else list(shape)
     if len(shape) not in (4, 5):
         raise InvalidArgument(
             f"[affine_grid] out_shape must have 4 or 5 numbers. Received: {shape}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import OutputSize
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import int64 as INT64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -171,9 +172,16 @@ def _pooled_infer(x: Aval, boxes: Aval, boxes_num: Aval, pooled: Any, **rest: An
 
 
 def _align_vjp(
-    xp: Any, grad: Any, boxes: Any, boxes_num: Any, types: Any, pooled: Any, scale: float,
-    ratio: int, aligned: bool,
-) -> Any:  # fmt: skip
+    xp: Any,
+    grad: Any,
+    boxes: Any,
+    boxes_num: Any,
+    types: Any,
+    pooled: Any,
+    scale: float,
+    ratio: int,
+    aligned: bool,
+) -> Any:
     weights = _align(pooled, scale, ratio, aligned)
     return _pool_vjp(xp, grad, boxes, boxes_num, types, weights, False)
 
@@ -201,7 +209,7 @@ def roi_align(
     x: Tensor,
     boxes: Tensor,
     boxes_num: Tensor,
-    output_size: Any,
+    output_size: OutputSize,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = True,
@@ -294,7 +302,7 @@ def psroi_pool(
     x: Tensor,
     boxes: Tensor,
     boxes_num: Tensor,
-    output_size: Any,
+    output_size: OutputSize,
     spatial_scale: float = 1.0,
     name: str | None = None,
 ) -> Tensor:
@@ -373,7 +381,7 @@ def roi_pool(
     x: Tensor,
     boxes: Tensor,
     boxes_num: Tensor,
-    output_size: Any,
+    output_size: OutputSize,
     spatial_scale: float = 1.0,
     name: str | None = None,
 ) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import public
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -67,7 +68,7 @@ def _cumsum(xp, x, axis=0):
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
 def cumsum(
-    x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
+    x: Tensor, axis: int | None = None, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """Running sums along `axis`, or over the flattened tensor."""
     return _cumsum(*_flat(x if dtype is None else cast(x, dtype), axis))
@@ -81,7 +82,7 @@ def _cumprod(xp, x, axis=0):
 
 @public(also={"input": "x"}, out=True)
 def cumprod(
-    x: Tensor, dim: int | None = None, *, dtype: Any = None, name: str | None = None
+    x: Tensor, dim: int | None = None, *, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """Running products along `dim`, or over the flattened tensor."""
     return _cumprod(*_flat(x if dtype is None else cast(x, dtype), dim))
@@ -133,7 +134,7 @@ def _cummin(xp, x, axis=0, dtype="int64"):
 
 @public
 def cummax(
-    x: Tensor, axis: int | None = None, dtype: Any = "int64", name: str | None = None
+    x: Tensor, axis: int | None = None, dtype: DTypeLike = "int64", name: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Running maxima along `axis` and where they are."""
     return tuple(_cummax(*_flat(x, axis), dt.as_dtype(dtype).name))  # type: ignore[return-value]
@@ -141,7 +142,7 @@ def cummax(
 
 @public
 def cummin(
-    x: Tensor, axis: int | None = None, dtype: Any = "int64", name: str | None = None
+    x: Tensor, axis: int | None = None, dtype: DTypeLike = "int64", name: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Running minima along `axis` and where they are."""
     return tuple(_cummin(*_flat(x, axis), dt.as_dtype(dtype).name))  # type: ignore[return-value]
@@ -170,7 +171,7 @@ def _logcumsumexp(xp, x, axis=0):
 
 @public(takes="ifc")
 def logcumsumexp(
-    x: Tensor, axis: int | None = None, dtype: Any = None, name: str | None = None
+    x: Tensor, axis: int | None = None, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """Running log(sum(exp(x))) along `axis`, or over the flattened tensor."""
     return _logcumsumexp(*_flat(x if dtype is None else cast(x, dtype), axis))
@@ -194,9 +195,13 @@ def _diff(xp, x, prepend=None, append=None, n=1, axis=-1):
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
 def diff(
-    x: Tensor, n: int = 1, axis: int = -1, prepend: Tensor | None = None,
-    append: Tensor | None = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    n: int = 1,
+    axis: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    name: str | None = None,
+) -> Tensor:
     """Differences of neighbours along `axis`, taken n times."""
     if n < 1:
         raise InvalidArgument(f"[diff] n must be at least 1. Received: {n}")
@@ -240,9 +245,12 @@ def _one_spacing(x: Any, dx: Any, name: str) -> None:
 
 @public(takes="fc")
 def trapezoid(
-    y: Tensor, x: Tensor | None = None, dx: float | None = None, axis: int = -1,
+    y: Tensor,
+    x: Tensor | None = None,
+    dx: float | None = None,
+    axis: int = -1,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The integral of y along `axis` by the trapezoid rule, at points x or dx apart."""
     _one_spacing(x, dx, "trapezoid")
     return _trapezoid(y, x, dx, axis_in(axis, y.ndim, "trapezoid"))
@@ -250,9 +258,12 @@ def trapezoid(
 
 @public(takes="fc")
 def cumulative_trapezoid(
-    y: Tensor, x: Tensor | None = None, dx: float | None = None, axis: int = -1,
+    y: Tensor,
+    x: Tensor | None = None,
+    dx: float | None = None,
+    axis: int = -1,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Running integrals of y along `axis` by the trapezoid rule."""
     _one_spacing(x, dx, "cumulative_trapezoid")
     return _cumulative_trapezoid(y, x, dx, axis_in(axis, y.ndim, "cumulative_trapezoid"))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bireme.api.public import public
+from bireme.api.types import DTypeLike, IntOrTensor, Operand
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, not_a_tensor
@@ -40,7 +41,9 @@ def select(xp, condition, x, y):
 
 
 @public(also={"input": "x", "other": "y"}, out=True)
-def where(condition: Tensor, x: Any = None, y: Any = None, name: str | None = None) -> Any:
+def where(
+    condition: Tensor, x: Operand | None = None, y: Operand | None = None, name: str | None = None
+) -> Any:
     """x where the condition holds, y elsewhere; without x and y, the indices where it holds."""
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
@@ -51,7 +54,12 @@ def where(condition: Tensor, x: Any = None, y: Any = None, name: str | None = No
             f"[where] condition must be a bool tensor. Received: {condition.dtype.name}; compare "
             "it with something first, as in x > 0"
         )
-    if x.__class__ is y.__class__ and isinstance(x, Tensor) and x.dtype is y.dtype:
+    if (
+        x.__class__ is y.__class__
+        and isinstance(x, Tensor)
+        and isinstance(y, Tensor)
+        and x.dtype is y.dtype
+    ):
         return select(condition, x, y)
     return select(condition, *_one_type(x, y))
 
@@ -140,18 +148,24 @@ def _sort(xp, x, axis=-1, descending=False):
 
 @public
 def sort(
-    x: Tensor, axis: int = -1, descending: bool = False, stable: bool = False,
+    x: Tensor,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The elements in order along `axis`. The order is always stable, whatever `stable` says."""
     return _sort(x, axis, descending)[0]
 
 
 @public(also={"input": "x", "dim": "axis"})
 def argsort(
-    x: Tensor, axis: int = -1, descending: bool = False, stable: bool = False,
+    x: Tensor,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Where the elements in order come from. The order is always stable."""
     return _sort(x, axis, descending)[1]
 
@@ -201,9 +215,13 @@ class TopKRetType(NamedTuple):
 
 @public(also={"input": "x", "dim": "axis"}, out=True, takes="ifc")
 def topk(
-    x: Tensor, k: Any, axis: int | None = None, largest: bool = True, sorted: bool = True,
+    x: Tensor,
+    k: IntOrTensor,
+    axis: int | None = None,
+    largest: bool = True,
+    sorted: bool = True,
     name: str | None = None,
-) -> TopKRetType:  # fmt: skip
+) -> TopKRetType:
     """The k largest (or smallest) elements along `axis` and where they are, always in order."""
     count = number(k, "k")
     where_ = axis_in(-1 if axis is None else axis, x.ndim, "topk")
@@ -314,9 +332,15 @@ def _searchsorted(xp, sorted_sequence, values, right=False, dtype="int64"):
 
 @public(also={"input": "values"}, out=True, method=False, takes="ifc")
 def searchsorted(
-    sorted_sequence: Tensor, values: Any, out_int32: bool = False, right: bool = False,
-    name: str | None = None, *, side: str | None = None, sorter: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    sorted_sequence: Tensor,
+    values: Operand,
+    out_int32: bool = False,
+    right: bool = False,
+    name: str | None = None,
+    *,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
     """Where each value would be inserted into the sorted last dimension to keep its order."""
     if side is not None:
         if side not in ("left", "right"):
@@ -344,9 +368,12 @@ def _along(xp, x, index):
 
 @public(also={"input": "x", "boundaries": "sorted_sequence"}, out=True, takes="ifc")
 def bucketize(
-    x: Tensor, sorted_sequence: Tensor, out_int32: bool = False, right: bool = False,
+    x: Tensor,
+    sorted_sequence: Tensor,
+    out_int32: bool = False,
+    right: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The bucket of each element between the sorted boundaries."""
     if sorted_sequence.ndim != 1:
         raise ShapeMismatch(
@@ -411,10 +438,15 @@ def _take_flat(xp, x, index, shape=()):
 
 
 def _unique_results(
-    x: Tensor, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: int | None = None, dtype: Any = "int64",
-    sorted: bool = True, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    dtype: Any = "int64",
+    sorted: bool = True,
+    name: str | None = None,
+) -> Any:
     shape = [None]
     if axis is not None:
         shape = [*x._value.aval.shape]
@@ -428,10 +460,15 @@ def _unique_results(
 @public
 @reads_contents(_unique_results)
 def unique(
-    x: Tensor, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: int | None = None, dtype: Any = "int64",
-    sorted: bool = True, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    dtype: DTypeLike = "int64",
+    sorted: bool = True,
+    name: str | None = None,
+) -> Any:
     """The distinct elements (or slices along `axis`) in order, and on request where they are.
 
     They come in order also with sorted=False, which permits any order.
@@ -459,18 +496,26 @@ def _index_type(dtype: Any, name: str) -> np.dtype:
 
 
 def _consecutive_results(
-    x: Tensor, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
-    dtype: Any = "int64", name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    dtype: Any = "int64",
+    name: str | None = None,
+) -> Any:
     return _unique_results(x, False, return_inverse, return_counts, axis, dtype)
 
 
 @public(also={"input": "x", "dim": "axis"})
 @reads_contents(_consecutive_results)
 def unique_consecutive(
-    x: Tensor, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
-    dtype: Any = "int64", name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    dtype: DTypeLike = "int64",
+    name: str | None = None,
+) -> Any:
     """x without elements (or slices along `axis`) that repeat the one before."""
     index_type = _index_type(dtype, "unique_consecutive")
     array = x.numpy()

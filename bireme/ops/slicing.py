@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bireme.api.public import public
+from bireme.api.types import Ints, Shape
 from bireme.core.errors import (
     IndexOutOfRange,
     InvalidArgument,
@@ -388,7 +389,7 @@ def _part(input: Tensor, axes: Any, *rest: Any, **options: Any) -> Result:
 
 @public
 @reads_contents_if_given("starts", "ends", results=_part)
-def slice(input: Tensor, axes: Any, starts: Any, ends: Any) -> Tensor:
+def slice(input: Tensor, axes: Ints, starts: Ints, ends: Ints) -> Tensor:
     """`input[starts:ends]` along each of `axes`."""
     return getitem(input, _slices("slice", input, axes, starts, ends))
 
@@ -400,7 +401,7 @@ def _strided_part(x: Tensor, axes: Any, *rest: Any, **options: Any) -> Result:
 @public
 @reads_contents_if_given("starts", "ends", "strides", results=_strided_part)
 def strided_slice(
-    x: Tensor, axes: Any, starts: Any, ends: Any, strides: Any, name: str | None = None
+    x: Tensor, axes: Ints, starts: Ints, ends: Ints, strides: Ints, name: str | None = None
 ) -> Tensor:
     """`x[starts:ends:strides]` along each of `axes`."""
     return getitem(x, _slices("strided_slice", x, axes, starts, ends, strides))
@@ -427,7 +428,9 @@ def _block(x: Tensor, *rest: Any, **options: Any) -> Result:
 
 @public(method=False)
 @reads_contents_if_given("shape", "offsets", results=_block)
-def crop(x: Tensor, shape: Any = None, offsets: Any = None, name: str | None = None) -> Tensor:
+def crop(
+    x: Tensor, shape: Shape | None = None, offsets: Shape | None = None, name: str | None = None
+) -> Tensor:
     """A block of `shape` (-1: up to the end) out of `x`, beginning at `offsets`."""
     have = x._value.aval.shape
     begin = (0,) * len(have) if offsets is None else ints(offsets, "offsets")
@@ -450,9 +453,14 @@ def crop(x: Tensor, shape: Any = None, offsets: Any = None, name: str | None = N
 
 @public
 def slice_scatter(
-    x: Tensor, value: Tensor, axes: Any, starts: Any, ends: Any, strides: Any,
+    x: Tensor,
+    value: Tensor,
+    axes: Ints,
+    starts: Ints,
+    ends: Ints,
+    strides: Ints,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A copy of `x` in which the slice along `axes` is replaced by `value`."""
     return _with_item(x, _slices("slice_scatter", x, axes, starts, ends, strides), value)
 

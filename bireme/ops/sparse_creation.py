@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from bireme.api.types import DTypeLike, PlaceLike, TensorLike
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor
@@ -35,9 +37,13 @@ def _stored(given: Any, dtype: Any, place: Any, stop_gradient: bool) -> Tensor:
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any, shape: Any = None, dtype: Any = None, place: Any = None,
+    indices: TensorLike,
+    values: TensorLike,
+    shape: Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    place: PlaceLike | None = None,
     stop_gradient: bool = True,
-) -> SparseCooTensor:  # fmt: skip
+) -> SparseCooTensor:
     """A tensor from coordinates [sparse dimensions, count] and values [count, ...].
 
     paddle.sparse.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], [2, 3])
@@ -63,9 +69,14 @@ def sparse_coo_tensor(
 
 
 def sparse_csr_tensor(
-    crows: Any, cols: Any, values: Any, shape: Any = None, dtype: Any = None, place: Any = None,
+    crows: TensorLike,
+    cols: TensorLike,
+    values: TensorLike,
+    shape: Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    place: PlaceLike | None = None,
     stop_gradient: bool = True,
-) -> SparseCsrTensor:  # fmt: skip
+) -> SparseCsrTensor:
     """A matrix, or a batch of them, from the starts of its rows, the columns and the values.
 
     paddle.sparse.sparse_csr_tensor([0, 1, 2], [2, 0], [1.0, 2.0], [2, 3])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.types import Axis, DTypeLike, Ints, Operand, Shape
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.ops import manipulation, math_unary, slicing
@@ -81,7 +82,10 @@ def pow(x: Tensor, factor: float, name: str | None = None) -> Any:
 
 
 def cast(
-    x: Tensor, index_dtype: Any = None, value_dtype: Any = None, name: str | None = None
+    x: Tensor,
+    index_dtype: DTypeLike | None = None,
+    value_dtype: DTypeLike | None = None,
+    name: str | None = None,
 ) -> Any:
     """The tensor with another dtype of the positions, of the values, or both."""
     given = require_sparse("cast", x)
@@ -155,7 +159,7 @@ def subtract(x: Tensor, y: Tensor, name: str | None = None) -> Any:
     return _combine("subtract", dense.subtract, x, y)
 
 
-def multiply(x: Tensor, y: Any, name: str | None = None) -> Any:
+def multiply(x: Tensor, y: Operand, name: str | None = None) -> Any:
     """x * y, for a number or a sparse tensor y."""
     if isinstance(y, int | float):
         given = require_sparse("multiply", x)
@@ -163,7 +167,7 @@ def multiply(x: Tensor, y: Any, name: str | None = None) -> Any:
     return _combine("multiply", dense.multiply, x, y)
 
 
-def divide(x: Tensor, y: Any, name: str | None = None) -> Any:
+def divide(x: Tensor, y: Operand, name: str | None = None) -> Any:
     """x / y. Between two sparse tensors every place gets a value, as 0 / 0 is not zero."""
     if isinstance(y, int | float):
         given = require_sparse("divide", x)
@@ -210,7 +214,11 @@ def _axes(function: str, axis: Any, rank: int) -> list[int]:
 
 
 def sum(
-    x: Tensor, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: str | None = None
+    x: Tensor,
+    axis: Axis | None = None,
+    dtype: DTypeLike | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
 ) -> Any:
     """The sum over some axes, or over all: again a sparse tensor."""
     given = require_sparse("sum", x)
@@ -305,7 +313,7 @@ def transpose(x: Tensor, perm: Sequence[int], name: str | None = None) -> Any:
     return like(given, SparseCooTensor(indices, values, [coo.shape[a] for a in order]))
 
 
-def reshape(x: Tensor, shape: Any, name: str | None = None) -> Any:
+def reshape(x: Tensor, shape: Shape, name: str | None = None) -> Any:
     """Another shape of the same size; dense dimensions stay as they are."""
     given = require_sparse("reshape", x)
     coo = as_coo(given)
@@ -328,7 +336,7 @@ def reshape(x: Tensor, shape: Any, name: str | None = None) -> Any:
     return like(given, made)
 
 
-def slice(x: Tensor, axes: Any, starts: Any, ends: Any, name: str | None = None) -> Any:
+def slice(x: Tensor, axes: Ints, starts: Ints, ends: Ints, name: str | None = None) -> Any:
     """A range of some dimensions."""
     given = require_sparse("slice", x)
     coo = as_coo(given)

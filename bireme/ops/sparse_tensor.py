@@ -8,12 +8,13 @@ yet), and index arithmetic is done by NumPy, in time proportional to the number 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bireme.api.public import method
+from bireme.api.types import DTypeLike
 from bireme.core.dtype import DType
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.printing import format_array
@@ -149,7 +150,7 @@ class SparseTensor(Tensor):
         """A copy that is part of the recorded computation."""
         return self._with(self._values.clone())
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Any:
         return self._with(self._values.astype(dtype))
 
     cast = astype
@@ -200,7 +201,7 @@ class SparseCooTensor(SparseTensor):
     """Coordinates [sparse dimensions, stored values] and a value (or a dense block) for each."""
 
     def __init__(
-        self, indices: Tensor, values: Tensor, shape: Any, coalesced: bool = False
+        self, indices: Tensor, values: Tensor, shape: Sequence[Any], coalesced: bool = False
     ) -> None:
         self._indices = indices
         self._values = values
@@ -295,7 +296,7 @@ class SparseCooTensor(SparseTensor):
 class SparseCsrTensor(SparseTensor):
     """Matrices with compressed rows: where each row starts, the columns, the values."""
 
-    def __init__(self, crows: Tensor, cols: Tensor, values: Tensor, shape: Any) -> None:
+    def __init__(self, crows: Tensor, cols: Tensor, values: Tensor, shape: Sequence[Any]) -> None:
         self._crows, self._cols = crows, cols
         self._values = values
         self._dense_shape = tuple(shape)

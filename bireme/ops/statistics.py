@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bireme.api.public import public
+from bireme.api.types import Axis
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -101,7 +103,11 @@ def _middle_of(x: Tensor, axis: Any, keepdim: bool, mode: str, skip_nan: bool, n
 
 @public(also={"input": "x", "dim": "axis"}, implies={"dim": {"mode": "min"}}, out=True)
 def median(
-    x: Tensor, axis: Any = None, keepdim: bool = False, mode: str = "avg", name: str | None = None
+    x: Tensor,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    mode: str = "avg",
+    name: str | None = None,
 ) -> Any:
     """The median over `axis`; mode "min" gives (lower middle element, its index)."""
     if x.dtype.is_integer and mode == "min":  # an element of x
@@ -116,7 +122,11 @@ def median(
 
 @public(takes="ifc")
 def nanmedian(
-    x: Tensor, axis: Any = None, keepdim: bool = False, mode: str = "avg", name: str | None = None
+    x: Tensor,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    mode: str = "avg",
+    name: str | None = None,
 ) -> Any:
     """The median over `axis` of what is not NaN."""
     if not x.dtype.is_floating:
@@ -194,16 +204,24 @@ def _quantiles(
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
 def quantile(
-    x: Tensor, q: Any, axis: Any = None, keepdim: bool = False, interpolation: str = "linear",
+    x: Tensor,
+    q: float | Sequence[float] | Tensor,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The q-th quantiles over `axis`; several q give a new first dimension."""
     return _quantiles(x, q, axis, keepdim, interpolation, False, "quantile")
 
 
 @public
 def nanquantile(
-    x: Tensor, q: Any, axis: Any = None, keepdim: bool = False, interpolation: str = "linear"
+    x: Tensor,
+    q: float | Sequence[float] | Tensor,
+    axis: Axis | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
 ) -> Tensor:
     """The q-th quantiles over `axis` of what is not NaN."""
     return _quantiles(x, q, axis, keepdim, interpolation, True, "nanquantile")
@@ -256,9 +274,14 @@ def _counted(xp: Any, index: Any, weight: Any, length: int) -> Any:
 
 @public(takes="ifc")
 def histogram(
-    input: Tensor, bins: int = 100, min: float = 0.0, max: float = 0.0,
-    weight: Tensor | None = None, density: bool = False, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    bins: int = 100,
+    min: float = 0.0,
+    max: float = 0.0,
+    weight: Tensor | None = None,
+    density: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """How many elements fall into each of `bins` equal bins from min to max."""
     low, high = _bins(input, bins, min, max, "histogram")
     counts = _histogram(input, low, high, weight, bins)
@@ -272,9 +295,13 @@ def histogram(
 
 
 def _histogramdd_results(
-    x: Tensor, bins: Any = 10, ranges: Any = None, density: bool = False,
-    weights: Tensor | None = None, name: str | None = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    bins: Any = 10,
+    ranges: Any = None,
+    density: bool = False,
+    weights: Tensor | None = None,
+    name: str | None = None,
+) -> Any:
     each = [bins] * x.shape[-1] if isinstance(bins, int) else list(bins)
     edges = [b + 1 if isinstance(b, int) else b._value.aval.shape[0] for b in each]
     return (
@@ -286,9 +313,13 @@ def _histogramdd_results(
 @public(takes="ifc")
 @reads_contents(_histogramdd_results)
 def histogramdd(
-    x: Tensor, bins: Any = 10, ranges: Any = None, density: bool = False,
-    weights: Tensor | None = None, name: str | None = None,
-) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    x: Tensor,
+    bins: int | Sequence[int] | Sequence[Tensor] = 10,
+    ranges: Sequence[float] | None = None,
+    density: bool = False,
+    weights: Tensor | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, list[Tensor]]:
     """(counts, edges of each dimension) of the points in the rows of x; reads the data."""
     if x.ndim < 2:
         raise ShapeMismatch(f"[histogramdd] takes points in rows. Received: shape {x.shape}")
@@ -298,7 +329,7 @@ def histogramdd(
             f"Received: {ranges!r}"
         )
     points = x.numpy()
-    sizes = bins.tolist() if isinstance(bins, Tensor) else bins
+    sizes: Any = bins.tolist() if isinstance(bins, Tensor) else bins
     if isinstance(sizes, list | tuple):
         sizes = [b.numpy() if isinstance(b, Tensor) else b for b in sizes]
     limits = None
@@ -381,9 +412,13 @@ def _cov(xp, x, fweights=None, aweights=None, rowvar=True, ddof=True):
 
 @public(spaces=("paddle.linalg",), method=True, takes="fc")
 def cov(
-    x: Tensor, rowvar: bool = True, ddof: bool = True, fweights: Tensor | None = None,
-    aweights: Tensor | None = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    rowvar: bool = True,
+    ddof: bool = True,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+    name: str | None = None,
+) -> Tensor:
     """The covariance matrix of the variables in the rows (columns if not rowvar) of x."""
     if x.ndim not in (1, 2):
         raise ShapeMismatch(f"[cov] takes a vector or a matrix. Received: {x.shape}")

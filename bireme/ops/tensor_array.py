@@ -62,7 +62,7 @@ def array_read(array: list[Tensor], i: Tensor | int) -> Tensor:
     return array[at]
 
 
-def array_length(array: list[Tensor]) -> Any:
+def array_length(array: list[Tensor]) -> Tensor:
     """How many tensors the list has."""
     _checked("array_length", array)
     return full([1], len(array), "int64")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from bireme.api.public import namespace
+from bireme.api.types import IntOrPair
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
@@ -258,10 +259,10 @@ def _four(function: str, paddings: Any) -> tuple[int, ...]:
 @public(takes="fc")
 def unfold(
     x: Tensor,
-    kernel_sizes: Any,
-    strides: Any = 1,
-    paddings: Any = 0,
-    dilations: Any = 1,
+    kernel_sizes: IntOrPair,
+    strides: IntOrPair = 1,
+    paddings: IntOrPair = 0,
+    dilations: IntOrPair = 1,
     name: str | None = None,
 ) -> Tensor:
     """Every patch of [N, C, H, W] as a column: [N, C * kernel, patches]."""
@@ -284,11 +285,11 @@ def unfold(
 )
 def fold(
     x: Tensor,
-    output_sizes: Any,
-    kernel_sizes: Any,
-    strides: Any = 1,
-    paddings: Any = 0,
-    dilations: Any = 1,
+    output_sizes: IntOrPair,
+    kernel_sizes: IntOrPair,
+    strides: IntOrPair = 1,
+    paddings: IntOrPair = 0,
+    dilations: IntOrPair = 1,
     name: str | None = None,
 ) -> Tensor:
     """Columns [N, C * kernel, patches] summed into images of `output_sizes`."""

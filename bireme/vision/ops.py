@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from bireme import nn
-from bireme.api.types import IntOrPair, Padding
+from bireme.api.types import IntOrPair
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.io.foreign import read_whole
@@ -40,7 +40,7 @@ class DeformConv2D(nn.Layer):
         out_channels: int,
         kernel_size: IntOrPair,
         stride: IntOrPair = 1,
-        padding: Padding = 0,
+        padding: IntOrPair = 0,
         dilation: IntOrPair = 1,
         deformable_groups: int = 1,
         groups: int = 1,

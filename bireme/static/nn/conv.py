@@ -147,7 +147,7 @@ def deform_conv2d(
     num_filters: int,
     filter_size: IntOrPair,
     stride: IntOrPair = 1,
-    padding: Padding = 0,
+    padding: IntOrPair = 0,
     dilation: IntOrPair = 1,
     groups: int = 1,
     deformable_groups: int = 1,
