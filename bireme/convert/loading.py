@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,9 @@ _NO_ONNX = (b"PK", b"\x89", b"GGUF", b"{", b"\x80", b"\x1f\x8b")  # how a protob
 def load(path: str | os.PathLike[str]) -> Layer:
     """The model at `path` as a Layer in eval mode, with `input_specs()` for `jit.save`.
 
-    `path` is a file of `torch.export.save` (`.pt2`), an ONNX file, or a model that Paddle saved (a
-    folder, a prefix or a file). The content decides, not the ending. Nothing in it is executed.
+    `path` is a file of `torch.export.save` (`.pt2`), an ONNX file, a net of Caffe (its
+    `.prototxt`, its `.caffemodel` or their folder), or a model that Paddle saved (a folder, a
+    prefix or a file). The content decides, not the ending. Nothing in it is executed.
     """
     from bireme.convert.paddle.model import find_files, read_model
 
@@ -29,6 +31,13 @@ def load(path: str | os.PathLike[str]) -> Layer:
         return read_model(files)
     if not os.path.exists(name):
         raise InvalidArgument(f"[convert] there is no file or folder {name!r}")
+    if kind_of(name) == "Caffe":
+        from bireme.convert import caffe
+
+        found = caffe.find_files(name)
+        if found is None:
+            raise FileFormatError(f"[convert] beside {name!r:.300} there is no .prototxt")
+        return caffe.load(*found)
     if os.path.isfile(name):
         if _is_export(name):
             from bireme.convert import torch
@@ -40,9 +49,62 @@ def load(path: str | os.PathLike[str]) -> Layer:
             return OnnxLayer(name)
     raise FileFormatError(
         f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save, "
-        "an ONNX file, or a model that Paddle saved. Weights alone are read by paddle.load, "
-        "language models by bireme.zoo.load"
+        "an ONNX file, a net of Caffe, or a model that Paddle saved. Weights alone are read by "
+        "paddle.load, language models by bireme.zoo.load"
     )
+
+
+_HEAD = 1 << 16
+_CAFFE_TEXT = re.compile(r"^\s*(?:layers?\s*:?\s*\{|(?:input|name)\s*:\s*[\"'])", re.MULTILINE)
+
+
+def kind_of(name: str) -> str | None:
+    """What a file of protobuf messages, or a folder, is by its contents; None if neither."""
+    if os.path.isdir(name):
+        return "Caffe" if _only(name, ".caffemodel") else None
+    with open_regular(name, "convert") as file:
+        head = file.read(_HEAD)
+    text = head.decode("utf-8", "replace")
+    if b"\0" not in head and _CAFFE_TEXT.search(text):
+        return "Caffe"
+    # The first fields of Caffe's net: a name, then layers (100, or 2 in older versions).
+    fields = top_fields(head)
+    if fields and fields[0] in ((1, 2), (100, 2), (2, 2), (3, 2)):
+        numbers = {number for number, _ in fields}
+        layers = (100, 2) in fields or (2, 2) in fields[1:]
+        return "Caffe" if layers and numbers <= {1, 2, 3, 4, 5, 6, 7, 8, 100} else None
+    return None
+
+
+def top_fields(data: bytes) -> list[tuple[int, int]]:
+    """(number, wire type) of the fields at the top of a protobuf message, as far as they go."""
+    from bireme.convert.errors import ModelFileError
+    from bireme.convert.wire import varint
+
+    view, at = memoryview(data), 0
+    made: list[tuple[int, int]] = []
+    try:
+        while at < len(view) and len(made) < 1000:
+            tag, at = varint(view, at)
+            made.append((tag >> 3, tag & 7))
+            if tag & 7 == 0:
+                _, at = varint(view, at)
+            elif tag & 7 == 2:
+                size, at = varint(view, at)
+                at += size
+            elif tag & 7 in (1, 5):
+                at += 8 if tag & 7 == 1 else 4
+            else:
+                return []
+    except ModelFileError:
+        made = made[:-1]
+    return made
+
+
+def _only(folder: str, ending: str) -> str | None:
+    """The one file of a folder that ends so."""
+    found = [f for f in os.listdir(folder) if f.endswith(ending)]
+    return found[0] if len(found) == 1 else None
 
 
 def _begins(name: str, start: bytes) -> bool:

@@ -5,8 +5,9 @@
 
 A schema maps field names to (number, kind): a scalar kind, a nested schema, or `[` in front for
 a repeated one. `enum:NAMES` is a number that stands for one of these names, and `floats` and
-`doubles` are repeated numbers as one NumPy array. Fields that a schema does not name are skipped, as the format asks. Every
-length is checked against the bytes that are there before anything is made from it.
+`doubles` are repeated numbers as one NumPy array. Fields that a schema does not name are skipped,
+as the format asks. Every length is checked against the bytes that are there before anything is
+made from it.
 """
 
 from __future__ import annotations

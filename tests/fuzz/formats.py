@@ -283,6 +283,26 @@ def paddle_formats(folder: Path) -> dict[str, Format]:
     return found
 
 
+def converted_formats(folder: Path) -> dict[str, Format]:
+    """Models of other frameworks."""
+    from bireme.convert import caffe
+    from tests.convert.caffe import nets
+
+    place = folder / "converted"
+    place.mkdir()
+    net, weights = place / "deploy.prototxt", place / "net.caffemodel"
+    net.write_text(nets.DETECTOR)
+    weights.write_bytes(nets.weights_file(nets.detector_weights()))
+
+    def read() -> None:
+        caffe.load(net, weights)
+
+    return {
+        "Caffe text": Format(*beside(net, read), structure.lines, share=0.3),
+        "Caffe weights": Format(*beside(weights, read), structure.protobuf, share=0.3),
+    }
+
+
 def checkpoint_formats(folder: Path) -> dict[str, Format]:
     """A sharded checkpoint: the mark that it is whole, the index, the blocks."""
     import bireme.distributed as dist
@@ -431,6 +451,7 @@ def formats(folder: Path) -> dict[str, Format]:
         **state_format(),
         **onnx_format(folder),
         **paddle_formats(folder),
+        **converted_formats(folder),
         **checkpoint_formats(folder),
         **other_formats(folder),
         **dataset_formats(folder),
