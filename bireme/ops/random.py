@@ -440,6 +440,7 @@ def _binomial_type(count: Aval, prob: Aval, *_: Any) -> Aval:
 
 
 @op(name="binomial", inputs=("count", "prob", "seed", "offset"), infer=_binomial_type,
+    requires=lambda *_: [InRange("count", 0, math.inf), InRange("prob", 0, 1)],
     differentiable=False)  # fmt: skip
 def _binomial(xp, count, prob, seed, offset):
     """Successes among `count` trials, by inversion of their distribution."""
@@ -465,6 +466,7 @@ _GAMMA_ROUNDS = 8  # each accepts at least 95 %: one draw in 10^10 keeps its las
 
 
 @op(name="standard_gamma", inputs=("x", "seed", "offset"), infer=lambda x, *_: x,
+    requires=lambda *_: [InRange("x", 0, math.inf, nan=True)],
     differentiable=False)  # fmt: skip
 def _standard_gamma(xp, x, seed, offset):
     """Gamma numbers of shape x and scale 1, by Marsaglia and Tsang's rejection."""
@@ -487,8 +489,10 @@ def _standard_gamma(xp, x, seed, offset):
         result = xp.where(pending & (v > 0), d * v, result)
         pending = pending & ~accepted
     boost = random_bits.uniform(xp, seed, offset, x.shape, work)
-    power = xp.exp(xp.log1p(-boost) / xp.where(alpha > 0, alpha, 1))
-    return xp.where(alpha < 1, result * power, result).astype(x.dtype)
+    power = xp.exp(xp.where(alpha > 0, xp.log1p(-boost) / xp.where(alpha > 0, alpha, 1), -np.inf))
+    drawn = xp.where(alpha < 1, result * power, result)
+    # Positive, as Paddle's: logarithms of it and quotients by it are finite.
+    return xp.maximum(drawn, np.finfo(work).tiny).astype(x.dtype)
 
 
 @public(method=False)

@@ -7,6 +7,7 @@ the same two products the other way round.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.dtype import int64 as INT64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import Holds, InRange
 from bireme.core.tensor import Tensor
 from bireme.host import jax_door
 from bireme.ops.nn_support import ints, need_float, need_integer, need_rank, scatter_add, wide
@@ -31,6 +33,19 @@ def _images_of(xp: Any, boxes: Any, boxes_num: Any) -> Any:
     ends = xp.cumsum(boxes_num.astype(np.int64))
     places = xp.searchsorted(ends, xp.arange(boxes.shape[0]), side="right")
     return xp.minimum(places, boxes_num.shape[0] - 1)
+
+
+def _counted(x: Aval, boxes: Aval, *_: Any, **__: Any) -> list[InRange | Holds]:
+    count = boxes.shape[0]
+    return [
+        InRange("boxes_num", 0, math.inf),
+        Holds(
+            "boxes_num must say how many of the boxes belong to each image: its sum must be the "
+            "number of boxes",
+            lambda xp, inputs, out: xp.sum(xp.asarray(inputs[2]).astype(np.int64)) == count,
+            before=True,
+        ),
+    ]
 
 
 def _each_box(xp: Any, one: Callable[..., Any], arrays: Any, shape: Any, dtypes: Any) -> Any:
@@ -191,6 +206,7 @@ def _align_vjp(
     inputs=("x", "boxes", "boxes_num"),
     vjp=_align_vjp,
     check=_boxes_check,
+    requires=_counted,
     infer=_pooled_infer,
 )
 def _roi_align(xp, x, boxes, boxes_num, pooled=(1, 1), scale=1.0, ratio=-1, aligned=True):
@@ -289,6 +305,7 @@ def _position_check(x: Aval, boxes: Aval, boxes_num: Aval, pooled: Any, scale: f
         xp, grad, boxes, boxes_num, types, _position(pooled, scale), True
     ),
     check=_position_check,
+    requires=_counted,
     infer=lambda x, boxes, boxes_num, pooled, scale: aval(
         (boxes.shape[0], x.shape[1] // (pooled[0] * pooled[1]), *pooled), x.dtype
     ),
@@ -358,6 +375,7 @@ def _roi_pool_infer(x: Aval, boxes: Aval, boxes_num: Aval, pooled: Any, scale: f
     inputs=("x", "boxes", "boxes_num"),
     vjp=_roi_pool_vjp,
     check=_boxes_check,
+    requires=_counted,
     infer=_roi_pool_infer,
 )
 def _roi_pool(xp, x, boxes, boxes_num, pooled=(1, 1), scale=1.0):

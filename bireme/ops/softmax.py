@@ -10,7 +10,7 @@ from bireme.api.public import namespace
 from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
@@ -156,6 +156,10 @@ def gumbel_softmax(
     name: str | None = None,
 ) -> Tensor:
     """A sample of the Gumbel-softmax distribution with logits `x`; one-hot if `hard`."""
+    if not temperature > 0:
+        raise InvalidArgument(
+            f"[gumbel_softmax] temperature must be positive. Received: {temperature}"
+        )
     return _gumbel_softmax(x, float(temperature), *next_key(), hard, axis)[0]
 
 

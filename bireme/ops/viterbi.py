@@ -11,6 +11,7 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import ShapeMismatch, TypeMismatch
 from bireme.core.op import op
+from bireme.core.requirements import InRange
 from bireme.host import jax_door
 
 
@@ -40,7 +41,11 @@ def _scan(xp: Any, step: Callable[..., Any], state: Any, rows: Any) -> tuple[Any
     return state, np.stack(made) if made else np.zeros((0, *state.shape), np.int64)
 
 
-@op(name="viterbi_decode", infer=_types, check=_check, differentiable=False)
+def _lengths(potentials: Aval, *_: Any, **__: Any) -> list[InRange]:
+    return [InRange("lengths", 0, potentials.shape[1])]
+
+
+@op(name="viterbi_decode", infer=_types, check=_check, requires=_lengths, differentiable=False)
 def decode(xp, potentials, transitions, lengths, with_ends=True):
     """(score of the best path, its tags with zeros after each sequence's end).
 

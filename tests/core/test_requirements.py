@@ -174,3 +174,50 @@ def test_ids_of_the_host_are_proved_and_nothing_is_collected(monkeypatch):
             function(paddle.to_tensor(ids), table).numpy()
     assert compiles == [1]
     assert not evidence
+
+
+BAD_CONTENTS = {
+    "gamma": (lambda: paddle.standard_gamma(paddle.to_tensor([-1.0, 2.0])), "'x' holds -1"),
+    "binomial counts": (
+        lambda: paddle.binomial(paddle.to_tensor([3.0, -2.0]), paddle.to_tensor([0.5, 0.5])),
+        "'count' holds -2",
+    ),
+    "binomial probabilities": (
+        lambda: paddle.binomial(paddle.to_tensor([3.0]), paddle.to_tensor([1.5])),
+        "'prob' holds 1.5",
+    ),
+    "viterbi": (
+        lambda: paddle.text.viterbi_decode(
+            paddle.ones([2, 3, 4]), paddle.ones([4, 4]), paddle.to_tensor([4, 2])
+        )[0],
+        "'lengths' holds 4",
+    ),
+    **{
+        name: (
+            lambda pool=pool: pool(
+                paddle.ones([2, 4, 8, 8]),
+                paddle.to_tensor([[0.0, 0.0, 4.0, 4.0]]),
+                paddle.to_tensor([1, 1], dtype="int32"),
+                2,
+            ),
+            "its sum must be the number of boxes",
+        )
+        for name, pool in (
+            ("roi_align", paddle.vision.ops.roi_align),
+            ("roi_pool", paddle.vision.ops.roi_pool),
+            ("psroi_pool", paddle.vision.ops.psroi_pool),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONTENTS)
+def test_contents_that_have_no_result(tier, case):
+    compute, message = BAD_CONTENTS[case]
+    with pytest.raises(ValueError, match=message):
+        compute().numpy()
+
+
+def test_a_gamma_number_of_shape_zero_is_as_small_as_can_be(tier):
+    drawn = paddle.standard_gamma(paddle.zeros([5])).numpy()
+    np.testing.assert_array_equal(drawn, np.finfo("float32").tiny)
