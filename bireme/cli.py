@@ -52,10 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(function=_info)
 
     convert = commands.add_parser(
-        "convert", help="a model of PyTorch (.pt2) or ONNX as a folder that jit.load reads"
+        "convert",
+        help="a model of PyTorch (.pt2) or ONNX as a folder that jit.load reads, or a language "
+        "model as a GGUF file",
     )
-    convert.add_argument("model", help="the .pt2 or .onnx file")
-    convert.add_argument("output", help="folder for model.json and model.safetensors")
+    convert.add_argument("model", help="the .pt2 or .onnx file; for GGUF a model of the zoo")
+    convert.add_argument("output", help="folder for model.json and model.safetensors, or x.gguf")
+    convert.add_argument("--dtype", help="of GGUF's matrices: F32, F16, BF16, Q8_0 or Q4_0")
     convert.set_defaults(function=_convert)
 
     from bireme.zoo import commands as of_the_zoo
@@ -139,6 +142,13 @@ def _convert(options: argparse.Namespace) -> int:
     from bireme import convert, jit
     from bireme.core.errors import BiremeError
 
+    if options.output.lower().endswith(".gguf"):
+        from bireme.zoo.commands import to_gguf
+
+        return to_gguf(options)
+    if options.dtype is not None:
+        print("bireme convert: --dtype is for an output that ends in .gguf", file=sys.stderr)
+        return 2
     target = Path(options.output) / "model"
     try:
         layer = convert.load(options.model)

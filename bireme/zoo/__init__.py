@@ -25,6 +25,7 @@ from bireme.zoo.evaluating import evaluate
 from bireme.zoo.generating import chat, generate, stream
 from bireme.zoo.loading import load, make_model
 from bireme.zoo.saving import save_pretrained
+from bireme.zoo.saving_gguf import save_gguf
 from bireme.zoo.tasks import Taskflow, task
 from bireme.zoo.tokenizer import StreamDecoder, Tokenizer
 from bireme.zoo.tuning import (
@@ -67,6 +68,7 @@ __all__ = [
     "make_model",
     "merge",
     "save_adapter",
+    "save_gguf",
     "save_pretrained",
     "stream",
     "task",

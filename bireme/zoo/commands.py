@@ -166,6 +166,19 @@ def _generate(options: argparse.Namespace) -> int:
 
 
 @_told
+def to_gguf(options: argparse.Namespace) -> int:
+    """`bireme convert MODEL x.gguf`."""
+    import os
+
+    from bireme import zoo
+
+    model, tokenizer = zoo.load(options.model, task="causal_lm")
+    zoo.save_gguf(model, options.output, tokenizer, dtype=options.dtype or "F16")
+    print(f"wrote {options.output}, {os.path.getsize(options.output) / 1e6:.0f} MB")
+    return 0
+
+
+@_told
 def _embed(options: argparse.Namespace) -> int:
     import json
 

@@ -28,20 +28,9 @@ def save_pretrained(
     Files appear together when all are complete. Weights of more than `shard_size` bytes become
     several files with an index.
     """
-    if not hasattr(model, "config") or not hasattr(model, "task"):
-        raise InvalidArgument(
-            "[save_pretrained] the model must come from bireme.zoo. Received: "
-            f"{type(model).__name__}"
-        )
-    from bireme.zoo.tuning.adapters import adapters
-
-    if any(a.original is None for a in adapters(model).values()):
-        raise InvalidArgument(
-            "[save_pretrained] the model has adapters. Add them to its weights (zoo.merge), or "
-            "write them alone (zoo.save_adapter)"
-        )
+    checked(model, "save_pretrained")
     target = os.fspath(folder)
-    arrays = _their_arrays(model)
+    arrays = their_arrays(model)
     shards = _shards(arrays, shard_size)
     os.makedirs(target, exist_ok=True)
     with atomic.Save(target) as save:
@@ -62,6 +51,21 @@ def save_pretrained(
         tokenizer.save_pretrained(target)
 
 
+def checked(model: Any, owner: str) -> None:
+    """Raise if a model is not from the zoo, or has adapters that its weights do not hold."""
+    if not hasattr(model, "config") or not hasattr(model, "task"):
+        raise InvalidArgument(
+            f"[{owner}] the model must come from bireme.zoo. Received: {type(model).__name__}"
+        )
+    from bireme.zoo.tuning.adapters import adapters
+
+    if any(a.original is None for a in adapters(model).values()):
+        raise InvalidArgument(
+            f"[{owner}] the model has adapters. Add them to its weights (zoo.merge), or write "
+            "them alone (zoo.save_adapter)"
+        )
+
+
 def _config(model: Any) -> dict[str, Any]:
     raw = model.config.to_dict()
     known = raw.get("architectures")
@@ -73,7 +77,7 @@ def _config(model: Any) -> dict[str, Any]:
     return raw
 
 
-def _their_arrays(model: Any) -> dict[str, np.ndarray]:
+def their_arrays(model: Any) -> dict[str, np.ndarray]:
     """The parameters under the names and in the layout of the files."""
     ours: dict[str, Any] = model.state_dict()
     packed = without_blocks(model)

@@ -4,148 +4,65 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import FileFormatError
+from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.zoo.files.gguf import Gguf, read_gguf
+from bireme.zoo.files.gguf_architectures import ARCHITECTURES, Architecture, architecture_in
 from bireme.zoo.files.source import Source, Stored
 
-Values = Mapping[str, Any]
-
-_LAYER = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_qkv": "self_attn.qkv_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_norm": "input_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_norm": "post_attention_layernorm",
-}
-# Gemma 2 and 3 have a norm before and after each part.
-_SANDWICH = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 _OUTSIDE = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
 }
+_MOST_STACKED = 65_536
 _FACTORS = "rope_freqs.weight"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Architecture:
-    """How one `general.architecture` maps to a model type."""
-
-    model_type: str
-    head: str  # the architecture's name in a config.json
-    layer: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    pairs: bool = False  # rows of q and k lie as pairs that turn together
-    norm_offset: float = 0.0  # what the file's norms have more than Hugging Face's
-    more: Callable[[Values, str], dict[str, Any]] = lambda values, name: {}
-
-
-def _gemma(values: Values, name: str) -> dict[str, Any]:
-    return {"hidden_activation": "gelu_pytorch_tanh"}
-
-
-def _gemma2(values: Values, name: str) -> dict[str, Any]:
-    size = values.get(f"{name}.attention.key_length", 256)
-    found = {
-        **_gemma(values, name),
-        "sliding_window": values.get(f"{name}.attention.sliding_window", 4096),
-        "attn_logit_softcapping": values.get(f"{name}.attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": values.get(f"{name}.final_logit_softcapping", 30.0),
-    }
-    # The 27B model alone divides by another root than that of a head's size.
-    if values.get(f"{name}.block_count") == 46:
-        heads = values[f"{name}.attention.head_count"]
-        size = values[f"{name}.embedding_length"] // heads
-    return {**found, "query_pre_attn_scalar": size}
-
-
-def _gemma3(values: Values, name: str) -> dict[str, Any]:
-    size = values.get(f"{name}.attention.key_length", 256)
-    if values.get(f"{name}.block_count") == 62:  # the 27B model
-        size = values[f"{name}.embedding_length"] // values[f"{name}.attention.head_count"]
-    return {
-        **_gemma(values, name),
-        "sliding_window": values.get(f"{name}.attention.sliding_window", 1024),
-        "query_pre_attn_scalar": size,
-        "rope_local_base_freq": 10000.0,
-    }
-
-
-def _qwen(values: Values, name: str) -> dict[str, Any]:
-    return {"use_sliding_window": False}
-
-
-def _phi3(values: Values, name: str) -> dict[str, Any]:
-    start = values.get(f"{name}.rope.scaling.original_context_length")
-    return {
-        "sliding_window": values.get(f"{name}.attention.sliding_window") or None,
-        **({} if start is None else {"original_max_position_embeddings": start}),
-    }
-
-
-_ARCHITECTURES = {
-    "llama": _Architecture("llama", "LlamaForCausalLM", pairs=True),
-    "qwen2": _Architecture("qwen2", "Qwen2ForCausalLM", more=_qwen),
-    "qwen3": _Architecture("qwen3", "Qwen3ForCausalLM", more=_qwen),
-    "phi3": _Architecture(
-        "phi3", "Phi3ForCausalLM", {"ffn_up": "mlp.gate_up_proj"}, more=_phi3
-    ),
-    "gemma": _Architecture("gemma", "GemmaForCausalLM", norm_offset=1.0, more=_gemma),
-    "gemma2": _Architecture(
-        "gemma2", "Gemma2ForCausalLM", _SANDWICH, norm_offset=1.0, more=_gemma2
-    ),
-    "gemma3": _Architecture(
-        "gemma3_text", "Gemma3ForCausalLM", _SANDWICH, norm_offset=1.0, more=_gemma3
-    ),
-}  # fmt: skip
+_LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
 def open_gguf(path: str) -> Source:
     """The model in a GGUF file."""
-    file = read_gguf(path)
-    name = str(file.values.get("general.architecture"))
-    architecture = _ARCHITECTURES.get(name)
+    return as_source(read_gguf(path), path)
+
+
+def as_source(file: Gguf, path: str) -> Source:
+    """The contents of a GGUF file as a config and tensors with Hugging Face's names."""
+    name, architecture = architecture_in(file.values)
     if architecture is None:
         raise FileFormatError(
             f"[zoo] {path!r} holds a model of the architecture {name!r:.60}. Known are "
-            f"{', '.join(_ARCHITECTURES)}"
+            f"{', '.join(ARCHITECTURES)}"
         )
     try:
         config = _config(file, name, architecture)
-    except (KeyError, TypeError) as e:
+    except (KeyError, TypeError, IndexError, ArithmeticError) as e:
         raise FileFormatError(
             f"[zoo] {path!r} lacks a value of its model, or has a wrong one: {e}"
         ) from e
-    tensors = {}
+    tensors: dict[str, Stored] = {}
     for theirs, tensor in file.tensors.items():
-        if theirs != _FACTORS:
-            name_here = _name(path, theirs, architecture)
-            tensors[name_here] = _as_saved(tensor, name_here, config, architecture)
+        if theirs in (_FACTORS, _LONG, _SHORT):
+            continue
+        for here, part in _named(path, theirs, tensor, architecture):
+            if here in tensors:
+                raise FileFormatError(f"[zoo] {path!r} has two tensors for {here}")
+            tensors[here] = _as_saved(part, here, config, architecture)
     return Source(path, config, tensors, file.values)
 
 
-def _config(file: Gguf, name: str, architecture: _Architecture) -> dict[str, Any]:
+def _config(file: Gguf, name: str, architecture: Architecture) -> dict[str, Any]:
     v = file.values
     heads = v[f"{name}.attention.head_count"]
     width = v[f"{name}.embedding_length"]
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or type(heads) is not int or not heads:
         raise KeyError("token_embd.weight or head_count")
+    epsilon = ("layer_norm_eps", "layer_norm_epsilon") if architecture.layer_norms else (
+        "rms_norm_eps", "layer_norm_rms_epsilon")  # fmt: skip
     config = {
         "architectures": [architecture.head],
         "model_type": architecture.model_type,
@@ -156,13 +73,13 @@ def _config(file: Gguf, name: str, architecture: _Architecture) -> dict[str, Any
         "num_attention_heads": heads,
         "num_key_value_heads": v.get(f"{name}.attention.head_count_kv", heads),
         "max_position_embeddings": v[f"{name}.context_length"],
-        "rms_norm_eps": v[f"{name}.attention.layer_norm_rms_epsilon"],
+        epsilon[0]: v[f"{name}.attention.{epsilon[1]}"],
         "head_dim": v.get(f"{name}.attention.key_length", width // heads),
         "rope_parameters": _rope(file, name, width // heads),
         "tie_word_embeddings": "output.weight" not in file.tensors,
-        **architecture.more(v, name),
+        **architecture.settings(v, name, file.tensors),
     }
-    if architecture.model_type == "phi3":
+    if architecture.model_type in ("phi3", "stablelm", "olmo2", "olmoe", "qwen2_moe"):
         del config["head_dim"]
     for key in ("bos", "eos", "unknown", "padding"):
         if f"tokenizer.ggml.{key}_token_id" in v:
@@ -178,6 +95,12 @@ def _rope(file: Gguf, name: str, head: int) -> dict[str, Any]:
     if size is not None and size != head:
         rope["partial_rotary_factor"] = size / head
     kind = v.get(f"{name}.rope.scaling.type")
+    if _LONG in file.tensors and _SHORT in file.tensors:
+        long, short = (file.tensors[n].read().astype(np.float32).tolist() for n in (_LONG, _SHORT))
+        return {
+            **rope, "rope_type": "longrope", "short_factor": short, "long_factor": long,
+            "attention_factor": v.get(f"{name}.rope.scaling.attn_factor", 1.0),
+        }  # fmt: skip
     factor = v.get(f"{name}.rope.scaling.factor", 1.0)
     if _FACTORS in file.tensors:  # what llama3 divides its frequencies by
         by = file.tensors[_FACTORS].read().astype(np.float32).tolist()
@@ -198,20 +121,56 @@ def _rope(file: Gguf, name: str, head: int) -> dict[str, Any]:
     raise FileFormatError(f"[zoo] the rope scaling {kind!r:.60} of a GGUF file is not known")
 
 
-def _name(path: str, theirs: str, architecture: _Architecture) -> str:
+def _named(
+    path: str, theirs: str, tensor: Stored, architecture: Architecture
+) -> Iterator[tuple[str, Stored]]:
+    """A tensor under Hugging Face's name, or the tensors that are stacked in it."""
     stem, _, end = theirs.rpartition(".")
     if end in ("weight", "bias"):
         if stem in _OUTSIDE:
-            return f"{_OUTSIDE[stem]}.{end}"
+            yield f"{_OUTSIDE[stem]}.{end}", tensor
+            return
         found = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-        part = found and {**_LAYER, **architecture.layer}.get(found[2])
-        if found and part:
-            return f"model.layers.{found[1]}.{part}.{end}"
+        layer = found and f"model.layers.{found[1]}"
+        if found and found[2] in architecture.stacks:
+            part = f"{layer}.{architecture.stacks[found[2]]}.{end}"
+            if len(tensor.shape) < 2 or tensor.shape[0] > _MOST_STACKED:
+                raise FileFormatError(f"[zoo] {path!r}: {theirs} holds no stack of tensors")
+            for i in range(tensor.shape[0]):
+                yield part.replace("{}", str(i)), tensor.at(i)
+            return
+        if found and found[2] in architecture.layer:
+            if found[2] == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:  # a matrix of one row
+                tensor = tensor.as_row()
+            yield f"{layer}.{architecture.layer[found[2]]}.{end}", tensor
+            return
     raise FileFormatError(f"[zoo] {path!r} has a tensor that is not known: {theirs!r:.100}")
 
 
+def file_names(names: Iterable[str], architecture: Architecture) -> dict[str, list[str]]:
+    """GGUF's names, each with those of Hugging Face's tensors that it holds, in order."""
+    outside = {here: theirs for theirs, here in _OUTSIDE.items()}
+    layer = {here: theirs for theirs, here in architecture.layer.items()}
+    stacks = {here: theirs for theirs, here in architecture.stacks.items()}
+    found: dict[str, list[str]] = {}
+    for name in names:
+        stem, _, end = name.rpartition(".")
+        parts = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", stem)
+        theirs = outside.get(stem)
+        if parts:
+            inner = re.sub(r"(?<=\.)\d+(?=\.|$)", "{}", parts[2])
+            known = layer.get(parts[2]) or stacks.get(inner)
+            theirs = known and f"blk.{parts[1]}.{known}"
+        if theirs is None:
+            raise InvalidArgument(
+                f"[zoo] GGUF's {architecture.model_type!r} models have no place for {name}"
+            )
+        found.setdefault(f"{theirs}.{end}", []).append(name)
+    return found
+
+
 def _as_saved(
-    tensor: Stored, name: str, config: Mapping[str, Any], architecture: _Architecture
+    tensor: Stored, name: str, config: Mapping[str, Any], architecture: Architecture
 ) -> Stored:
     """The tensor as Hugging Face stores it."""
     if architecture.norm_offset and "norm" in name:

@@ -37,6 +37,27 @@ class Stored:
             blocks = Blocks(blocks.form, lambda packed=blocks.read: move(packed()))
         return Stored(self.shape, self.dtype, lambda: move(read()), blocks)
 
+    def at(self, index: int) -> Stored:
+        """One of the tensors that are stacked in this one, blocks included."""
+        shape, blocks, read = self.shape[1:], self.blocks, self.read
+        if blocks is None or len(shape) != 2:
+            return Stored(shape, self.dtype, lambda: read()[index])
+        form, whole, rows = blocks.form, blocks.read, shape[0]
+
+        def packed() -> np.ndarray:
+            return whole()[index * rows : (index + 1) * rows]
+
+        def numbers() -> np.ndarray:
+            with np.errstate(all="ignore"):  # scales of a damaged file may be infinite
+                return form.unpack(np, packed().reshape(-1, form.size)).reshape(shape)
+
+        return Stored(shape, self.dtype, numbers, Blocks(form, packed))
+
+    def as_row(self) -> Stored:
+        """A vector as a matrix of one row."""
+        read = self.read
+        return Stored((1, *self.shape), self.dtype, lambda: read()[None], self.blocks)
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
