@@ -34,6 +34,11 @@ _KEY_MARK = 0x5EEDCAB1E << 26
 _KEY_SPAN = 1 << 26
 
 
+def key_number(index: int) -> int:
+    """What stands for a number of a random key in a recording: `Graph.keys` holds the index."""
+    return _KEY_MARK + index
+
+
 @op(name="detach", differentiable=False, infer=lambda x: x, exact=True)
 def _detach(xp: Any, x: Any) -> Any:
     """The same contents, cut off from the gradient."""
@@ -107,6 +112,9 @@ class CaptureTrace(Trace):
             self.met(value, _holding(holder, value))
             slot = self.leaves[value] = -1 - len(self.leaves)
         return slot
+
+    def may_use(self, value: Value) -> bool:
+        return self.known_slot(value) is not None
 
     def may_enter(self, value: Value) -> bool:
         """Whether a value that another capture is recording can be used here."""

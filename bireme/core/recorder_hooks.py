@@ -68,6 +68,11 @@ def description(trace: Any, tensor: Any) -> str | None:
 
 
 @singledispatch
+def stopped(trace: Any, tensor: Any, stop: bool) -> None:
+    """A tensor that `trace` makes is about to be told whether gradients stop there."""
+
+
+@singledispatch
 def call_with_contents(
     trace: Any,
     function: Callable[..., Any],

@@ -74,6 +74,13 @@ class Size(list):
         return int(np.prod(self)) if self else 1
 
 
+# What a deep copy makes anew or begins without: its history, its gradient, its name.
+_NOT_COPIED = frozenset(
+    ("_value", "_node", "_view", "_views", "_alias_of", "_name", "_grad", "_grad_is_zero",
+     "_retains_grad")
+)  # fmt: skip
+
+
 class NumberOfElements(int):
     """`x.size`: a number, and as in Paddle also `x.size()`, the shape, and `x.size(0)`."""
 
@@ -177,6 +184,13 @@ class Tensor:
     def block(self) -> Any:
         """The block of the static program that this is a variable of; None elsewhere."""
         return recorder_hooks.block(self._value.trace)
+
+    @property
+    def desc(self) -> Any:
+        """What a static program knows of this variable; other tensors have no description."""
+        if (block := self.block) is None:
+            raise AttributeError("a tensor that is no variable of a program has no 'desc'")
+        return block.describe(self)
 
     @property
     def offset(self) -> int:
@@ -330,11 +344,7 @@ class Tensor:
         made = type(self).__new__(type(self))
         memo[id(self)] = made
         made.__dict__.update(
-            {
-                k: copy.deepcopy(v, memo)
-                for k, v in self.__dict__.items()
-                if k not in ("_value", "_node", "_view", "_views", "_alias_of", "_name")
-            }
+            {k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in _NOT_COPIED}
         )
         buf = self._array()
         made._value = value_of(self._value.aval, buf)
@@ -357,6 +367,7 @@ class Tensor:
 
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
+        recorder_hooks.stopped(self._value.trace, self, stop)
         if self.dtype is bool_:
             self._asks_in_vain = not stop
         elif stop:
@@ -454,7 +465,7 @@ class Tensor:
             tensor = me()
             if tensor is not None:
                 have = tensor._grad
-                tensor._grad = grad if have is None else autograd._add_tensors(have, grad)
+                tensor._grad = grad if have is None else autograd._sum(have, grad)
 
         self.register_hook(keep)
 
@@ -510,6 +521,13 @@ class Tensor:
             views.assign(self, Tensor(value, None), "set_value")
         finally:
             state.trace.tape = tape
+
+    def _former(self, trace: Any) -> Callable[[Any], Tensor]:
+        """What makes this gradient again if the run of `trace` fails (rollback.py)."""
+        kind = type(self)
+        slot = trace.known_slot(self._value)
+        former = self._value if slot is None else slot
+        return lambda failure: kind(failure.value(former), None)
 
     def get_tensor(self) -> Tensor:
         return self

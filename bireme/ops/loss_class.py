@@ -327,14 +327,19 @@ def cross_entropy(
 
             label = label_smooth(label, epsilon=label_smoothing)
         return _soft_cross_entropy(input, label, weight, axis, reduction, use_softmax)
-    if label.dtype.is_floating and (label_rank < rank or label.shape[axis] == 1):
-        label = label.astype("int64")  # class numbers out of a file of floats
+    if label_rank < rank or label.shape[axis] == 1:
+        label = _class_numbers(label)
     smoothing = float(label_smoothing) if label_smoothing > 0.0 else None
     # Paddle keeps the class axis of unreduced losses for smoothed labels.
     keepdim = label_rank == rank or smoothing is not None
     return _cross_entropy(
         input, label, weight, smoothing, axis, ignore_index, reduction, use_softmax, keepdim
     )[0]
+
+
+def _class_numbers(label: Tensor) -> Tensor:
+    """Whole numbers, also out of a file of floats and of yes and no."""
+    return label if label.dtype.is_integer else label.astype("int64")
 
 
 def _is_ints(label: Tensor) -> bool:
@@ -358,7 +363,10 @@ def softmax_with_cross_entropy(
     if soft_label:
         loss = _soft_cross_entropy(logits, label, None, axis, "none", True)
     else:
-        loss = _cross_entropy(logits, label, None, None, axis, ignore_index, "none", True, True)[0]
+        numbers = _class_numbers(label)
+        loss = _cross_entropy(logits, numbers, None, None, axis, ignore_index, "none", True, True)[
+            0
+        ]
     return (loss, softmax(logits, axis)) if return_softmax else loss
 
 

@@ -12,6 +12,7 @@ from bireme.core.graph import Graph, Node, Number, Ref
 from bireme.core.tensor import Tensor
 from bireme.nn import naming
 from bireme.static.recorder import declare_data
+from bireme.static.variables import VariableDesc
 
 if TYPE_CHECKING:
     from bireme.static.program import Program
@@ -129,6 +130,10 @@ class Block:
                 raise InvalidArgument(f"[create_var] does not know the setting {setting!r}")
             setattr(made, setting, value)
         return made
+
+    def describe(self, tensor: Tensor) -> VariableDesc:
+        """What the program knows of a variable, or of a result."""
+        return VariableDesc(self.program._trace.described(tensor))
 
     def all_parameters(self) -> list[Any]:
         return self.program.all_parameters()

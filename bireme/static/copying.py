@@ -87,7 +87,7 @@ def copy_program(
     return made
 
 
-def _record(node: Node, flat: list[Any], for_test: bool) -> list[Any]:
+def record_again(node: Node, flat: list[Any], for_test: bool) -> list[Any]:
     """Record a node again on other inputs; returns its results."""
     call = node.call
     rule = TEST_RULES.get(call.op.name) if for_test else None
@@ -120,7 +120,7 @@ def _test_body(body: Body) -> Body:
                 else env[a]
                 for a in node.args
             ]
-            env.update(zip(node.results, _record(node, flat, True), strict=True))
+            env.update(zip(node.results, record_again(node, flat, True), strict=True))
     made = inside.graph([inside.slot_of(env[o]._value) for o in graph.outputs])
     made.names = dict(graph.names)
     return Body(made)
@@ -190,7 +190,7 @@ class _Copier:
             made._name, made.persistable = var.name, old.persistable
             if old._node is not None and old.is_leaf:
                 made.stop_gradient = False
-        self.into.declare(var.name, var.kind, made, var.read)
+        self.into.declare(var.name, var.kind, made, var.read).checked = var.checked
         return made
 
     def _node(self, node: Node) -> None:
@@ -205,8 +205,11 @@ class _Copier:
                 flat.append(self.env[a])
             else:
                 return  # it depends on something that was left out
-        made = zip(node.results, _record(node, flat, self.for_test), strict=True)
-        self.env.update((slot, tensor) for slot, tensor in made if slot not in self.fed)
+        for slot, made in zip(node.results, record_again(node, flat, self.for_test), strict=True):
+            if (changes := self.source.stops.get(slot)) is not None:
+                made.stop_gradient = changes[-1][0]
+            if slot not in self.fed:
+                self.env[slot] = made
 
 
 def _needed(nodes: list[Node], only: list[int], fed: dict[int, str]) -> tuple[list[Node], set[Any]]:
@@ -223,4 +226,4 @@ def _needed(nodes: list[Node], only: list[int], fed: dict[int, str]) -> tuple[li
 _SETTINGS = (
     "optimize_attr", "regularizer", "need_clip", "do_model_average", "is_distributed",
 )  # fmt: skip
-__all__ = ["TEST_RULES", "copy_program"]
+__all__ = ["TEST_RULES", "copy_program", "record_again"]

@@ -89,7 +89,10 @@ def make_plan(
     for node in needed:
         builder.copy(node)
     graph = passes.run(builder.finish(whole.outputs), program._graph_passes)
-    whole_op = Cut(graph) if has_host_calls(graph) else ProgramOp(graph)
+    if has_host_calls(graph):
+        return Plan(Cut(graph), inputs, len(slots), list(writes))
+    unchecked = [isinstance(v, Variable) and not v.checked for v in inputs]
+    whole_op = ProgramOp(graph, unchecked)
     return Plan(whole_op, inputs, len(slots), list(writes))
 
 
@@ -97,7 +100,8 @@ def plan_for(program: Program, slots: tuple[int, ...], writing: bool = True) -> 
     """The plan, made once per state of the program and set of fetches."""
     recorded = program._trace
     newest = tuple([id(v.tensor._value) for v in recorded.vars.values()])
-    key = (len(recorded.code), newest, slots, writing, program._graph_passes)
+    unchecked = tuple([name for name, v in recorded.vars.items() if not v.checked])
+    key = (len(recorded.code), newest, slots, writing, program._graph_passes, unchecked)
     plan = program._plans.get(key)
     if plan is None:
         plan = program._plans.add(key, make_plan(program, slots, writing))

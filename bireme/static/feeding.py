@@ -47,6 +47,8 @@ def _fed(var: Variable, given: Any) -> Tensor:
         tensor = constant(np.array(given))
     else:
         tensor = constant(np.array(given, t.dtype.numpy))
+    if not var.checked:
+        return tensor
     tensor = _in_type(var.name, tensor, t.dtype)
     have = tensor._value.aval
     shown = [d if type(d) is int else -1 for d in t.shape]

@@ -24,8 +24,10 @@ class ProgramOp(GraphOp):
     """A graph op that remembers a bounded number of signatures, and lets inputs that were
     declared with one unknown size come in several."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, unchecked: Sequence[bool] = ()):
         super().__init__(graph, "program")
+        # Of each given input, whether it may come in other types than it was declared with.
+        self.unchecked = unchecked or [False] * len(self.given)
         self.calls: BoundedCache[tuple[Aval, ...], Call] = BoundedCache(_MAX_SIGNATURES)
 
     def call_for(self, types: tuple[Aval, ...]) -> Call:
@@ -61,8 +63,12 @@ class ProgramOp(GraphOp):
     def _spread(self, types: tuple[Aval, ...]) -> list[Aval]:
         """The types of all inputs, constants among them."""
         spread = list(self.graph.inputs)
-        for i, declared, t in zip(self.given, self.declared, types, strict=True):
-            if declared.dtype is not t.dtype or not fits(declared.shape, t.shape):
+        for i, declared, t, free in zip(
+            self.given, self.declared, types, self.unchecked, strict=True
+        ):
+            if free:
+                pass
+            elif declared.dtype is not t.dtype or not fits(declared.shape, t.shape):
                 raise InvalidArgument(
                     f"{self.graph.names.get(-1 - i, f'input {i}')} must be {declared}. "
                     f"Received: {t}"
@@ -89,6 +95,8 @@ def specialize_by_types(
     sizes: dict[str, int] = dict(known or {})
     unclear: set[str] = set()
     for declared, t in zip(graph.inputs, inputs, strict=True):
+        if t.ndim > declared.ndim:
+            continue  # an unchecked input
         for d, have in zip(declared.shape[declared.ndim - t.ndim :], t.shape, strict=True):
             if type(d) is not int and sizes.setdefault(str(d), have) != have:
                 unclear.add(str(d))

@@ -65,8 +65,9 @@ class ProgramTrace(CaptureTrace):
         self.guarded: list[range] = []  # positions in the code under static.amp.fp16_guard
         # The result before static.amp cast it to another type; copies refer to that one.
         self.recast: dict[int, Value] = {}
-        # Where gradients were told to stop or not to, by slot, and how long the code was then.
-        self.stops: dict[int, tuple[bool, int]] = {}
+        # Where gradients were told to stop or not to, by slot: how it was at first and each
+        # setting, with the length of the code at that moment.
+        self.stops: dict[int, list[tuple[bool, int]]] = {}
         self.lost_rules: list[str] = []  # such gradients of the program that this is a copy of
 
     def declare(
@@ -321,7 +322,8 @@ def _description(into: ProgramTrace, tensor: Any) -> str | None:
 def _stopped(into: ProgramTrace, tensor: Any, stop: bool) -> None:
     slot = into.known_slot(tensor._value)
     if slot is not None:
-        into.stops[slot] = stop, len(into.code)
+        known = into.stops.setdefault(slot, [(tensor.stop_gradient, -1)])
+        known.append((bool(stop), len(into.code)))
 
 
 @recorder_hooks.block.register

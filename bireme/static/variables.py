@@ -17,6 +17,7 @@ from bireme.core.trace import Value, state
 from bireme.nn import naming
 from bireme.nn.attributes import ParamAttrLike
 from bireme.nn.parameters import make_parameter
+from bireme.static import recorder
 
 if TYPE_CHECKING:
     from bireme.nn.initializer.base import Initializer
@@ -24,6 +25,37 @@ if TYPE_CHECKING:
 
 # What a program is written with are tensors; `isinstance(x, Variable)` holds for them.
 Variable = Tensor
+
+
+class VariableDesc:
+    """A variable of a program as Paddle's scripts ask for it: `x.desc`."""
+
+    def __init__(self, described: recorder.Variable):
+        self._described = described
+
+    def name(self) -> str:
+        return self._described.name
+
+    def shape(self) -> list[int]:
+        """The declared sizes, -1 for open ones."""
+        return [d if type(d) is int else -1 for d in self._described.leaf.aval.shape]
+
+    def dtype(self) -> dt.DType:
+        return self._described.leaf.aval.dtype
+
+    def persistable(self) -> bool:
+        return self._described.tensor.persistable
+
+    def stop_gradient(self) -> bool:
+        return self._described.tensor.stop_gradient
+
+    def need_check_feed(self) -> bool:
+        return self._described.kind == "data" and self._described.checked
+
+    def set_need_check_feed(self, check: bool) -> None:
+        """Whether what is fed must have the declared sizes and dtype; otherwise it is taken as it
+        comes, and the program is compiled for it."""
+        self._described.checked = bool(check)
 
 
 def create_parameter(

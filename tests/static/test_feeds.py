@@ -99,3 +99,21 @@ def test_leaves_that_are_kept_have_gradients_in_append_backward() -> None:
     assert leaf.is_same(a)
     assert not leaf.is_same(other)
     np.testing.assert_array_equal(_run({}, [out, grad]), [6, -3])
+
+
+def test_an_unchecked_input_is_taken_as_it_comes() -> None:
+    x = static.data("x", [3, 4], "float32")
+    x.desc.set_need_check_feed(False)
+    y = x * 2
+    assert (x.desc.name(), x.desc.shape(), x.desc.need_check_feed()) == ("x", [3, 4], False)
+    for array in (np.ones((5, 4), "float32"), np.ones(7, "float32"), np.ones((3, 4), "float64")):
+        (out,) = _run({"x": array}, [y])
+        assert out.dtype == array.dtype
+        np.testing.assert_array_equal(out, array * 2)
+    x.desc.set_need_check_feed(True)
+    with pytest.raises(InvalidArgument, match="must have shape"):
+        _run({"x": np.ones((5, 4), "float32")}, [y])
+
+
+def test_only_variables_of_programs_have_a_description() -> None:
+    assert not hasattr(paddle.to_tensor([1.0]), "desc")

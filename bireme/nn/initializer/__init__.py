@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from typing import Any
 
 import numpy as np
 
@@ -232,6 +234,18 @@ class Bilinear(Initializer):
         x, y = at % size, at / size
         weight = (1 - np.abs(x / factor - centre)) * (1 - np.abs(y / factor - centre))
         return np.broadcast_to(weight.reshape(size, size), shape).astype(dtype.numpy)
+
+
+_OLDER = (  # the names of Paddle 1, in older.py
+    "ConstantInitializer", "MSRAInitializer", "NormalInitializer", "NumpyArrayInitializer",
+    "TruncatedNormalInitializer", "UniformInitializer", "XavierInitializer",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OLDER:
+        return getattr(importlib.import_module("bireme.nn.initializer.older"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bireme.autograd import PyLayer, no_grad
-from bireme.core.errors import TypeMismatch
+from bireme.core.errors import InvalidArgument, TypeMismatch
 
 if TYPE_CHECKING:
     from bireme.core.tensor import Tensor
@@ -20,11 +20,18 @@ def static_pylayer(
 ) -> Any:
     """forward_fn(*inputs), differentiated by `backward_fn` (gradients in, gradients out).
 
-    Without `backward_fn` no gradient goes through.
+    Without `backward_fn` no gradient goes through, and none may be asked for.
     """
     if not callable(forward_fn) or (backward_fn is not None and not callable(backward_fn)):
         raise TypeMismatch("[static_pylayer] forward_fn and backward_fn must be functions")
     if backward_fn is None:
+        for x in inputs:
+            if not x.stop_gradient:
+                raise InvalidArgument(
+                    "[static_pylayer] ``stop_gradient`` attr of all inputs to ``forward_fn`` are "
+                    "expected to be True, when ``backward_fn == None``: give a backward_fn, or "
+                    f"set stop_gradient. Received: {x.name!r}, which needs a gradient"
+                )
         with no_grad():
             return forward_fn(*inputs)
 
