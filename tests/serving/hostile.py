@@ -24,7 +24,8 @@ from tests.serving.models import Echo
 
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 2**31, 2**63, -(2**63), 2**200, 1e308, 0.5, "", "x", "FP32", "BYTES",
-    "INT64", [], {}, [[]], [1], [[1, 2], [3]], "\0", "\u00e9" * 50, {"a": {"b": []}}, [1, "a"], 99999999999,
+    "INT64", [], {}, [[]], [1], [[1, 2], [3]], "\0", "\u00e9" * 50, {"a": {"b": []}}, [1, "a"],
+    99999999999,
 ]  # fmt: skip
 KEYS = ("binary_data_size", "x", "shared_memory_region", "classification", "__class__")
 INFER = {
