@@ -34,6 +34,7 @@ from bireme.ops.control_record import (
     same,
     same_shape,
     unchanged,
+    under_autocast,
     write,
 )  # fmt: skip
 from bireme.ops.creation import full
@@ -189,6 +190,8 @@ class Loop:
             if not fits(x, leaf.type):
                 raise CaptureError(_changed(leaf.name, leaf.first, x))
             x = as_type(x, leaf.type)
+        if under_autocast(x._value.aval, leaf.type):
+            x = x.astype(leaf.type.dtype)
         if x._value.aval is not leaf.type:
             if leaf.first.__class__ in TENSOR_TYPES or leaf.type is _widest(leaf, x):
                 raise CaptureError(_changed(leaf.name, leaf.first, x))

@@ -188,6 +188,25 @@ class Branch:
             }  # fmt: skip
             self.checks = [(Out(trace, ok), why) for ok, why in trace.checks]
 
+    def cast(self, out: Out, t: Aval) -> Out:
+        """A result in another dtype, converted where it is made."""
+        if out.type is t:
+            return out
+        with recording_into(self.trace):
+            return Out(self.trace, out.tensor.astype(t.dtype))
+
+
+_CAST = (dt.float16, dt.bfloat16, dt.float32)
+
+
+def under_autocast(a: Aval, b: Aval) -> Aval | None:
+    """The wider of two types that autocast made differ, None if it did not."""
+    if state.trace.amp is None or a.shape != b.shape:
+        return None
+    if a.dtype is b.dtype or a.dtype not in _CAST or b.dtype not in _CAST:
+        return None
+    return aval(a.shape, dt.float32)
+
 
 class _Choice:
     """What two branches make, side by side; becomes the `cond` op."""
@@ -233,6 +252,8 @@ class _Choice:
         raise CaptureError(_differ(what, a, b))
 
     def _merge_tensors(self, a: Any, b: Any, what: str) -> _Made:
+        if isinstance(a, Out) and isinstance(b, Out) and (wide := under_autocast(a.type, b.type)):
+            a, b = (side.cast(x, wide) for side, x in zip(self.sides, (a, b), strict=True))
         t = (a if isinstance(a, Out) else b).type
         for x in (a, b):
             if not (x.type is t if isinstance(x, Out) else fits(x, t)):
