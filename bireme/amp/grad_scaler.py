@@ -15,6 +15,7 @@ from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.nn.grouped import apply, wide
+from bireme.ops.row_gradients import by_row, contents, put_gradients, with_contents
 
 if TYPE_CHECKING:
     from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
@@ -117,9 +118,9 @@ class AmpScaler:
         grads = [p.grad for p in optimizer._all_parameters() if p.grad is not None]
         found = constant(np.zeros((), bool))
         if grads:
-            *results, value = apply(unscale_gradients.op, (grads, self._scale))
-            for grad, result in zip(grads, results, strict=True):
-                grad._put(result)
+            held = by_row(grads)
+            *results, value = apply(unscale_gradients.op, (contents(held), self._scale))
+            put_gradients(grads, with_contents(held, results))
             found = Tensor(value, None)
         self._found[key] = optimizer._overflow_anywhere(found)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.backends.base import Backend, Executable
+from bireme.backends.base import HEAVY, Backend, Executable
 from bireme.backends.improving import Improvement
 from bireme.core import kernels, requirements, sharding
 from bireme.core.graph import Graph, Node, Step
@@ -131,7 +131,10 @@ class XlaExecutable(Executable):
             time.sleep(_MOMENT)
 
     def put(self, array: np.ndarray) -> Any:
-        return jax_door.jax().device_put(array, self._device)
+        made = jax_door.jax().device_put(array, self._device)
+        if array.nbytes > HEAVY:  # until it is copied, it is there twice
+            made.block_until_ready()
+        return made
 
     def takes(self, buffer: Any) -> bool:
         return isinstance(buffer, np.ndarray | jax_door.jax().Array)

@@ -66,14 +66,7 @@ class GradNode:
         if saved is None:
             raise AutogradError(_twice(self.name))
         call = self.call
-        for s in saved:
-            if s.__class__ is Overwritten and s is not self.own:
-                writer = getattr(s, "writer", str)
-                raise AutogradError(
-                    f"[{self.name}] a tensor that this op needs for its gradient was changed by "
-                    f"an in-place operation after the op was recorded at {call.source}{writer()}. "
-                    "Use the out-of-place form of that operation, or clone() the tensor first"
-                )
+        self.check_saved(saved)
         edges = self.edges
         # (`None in grads` would compare tensors.)
         if None in edges or (len(grads) > 1 and any(g is None for g in grads)):
@@ -102,6 +95,17 @@ class GradNode:
         for i, t in zip(needs, made, strict=True):
             result[i] = t
         return result
+
+    def check_saved(self, saved: tuple[Any, ...]) -> None:
+        """Raise if a tensor that the rule needs has other contents by now."""
+        for s in saved:
+            if s.__class__ is Overwritten and s is not self.own:
+                writer = getattr(s, "writer", str)
+                raise AutogradError(
+                    f"[{self.name}] a tensor that this op needs for its gradient was changed by an "
+                    f"in-place operation after the op was recorded at {self.call.source}{writer()}."
+                    " Use the out-of-place form of that operation, or clone() the tensor first"
+                )
 
     def _second_order_edges(self, grads: list[Tensor | None]) -> tuple[Any, ...]:
         """Producers of the grad op's inputs: incoming gradients, saved inputs, saved results."""
@@ -388,7 +392,7 @@ def _add(pending: dict[Any, list[Any]], node: Any, index: int, grad: Tensor) -> 
         count = 1 if node.__class__ is LeafNode else node.result_count
         slots = pending[node] = [None] * count
     have = slots[index]
-    slots[index] = grad if have is None else _add_tensors(have, grad)
+    slots[index] = grad if have is None else _sum(have, grad)
 
 
 def _run_hooks(node: Any, grads: list[Any]) -> None:
@@ -424,7 +428,7 @@ def _accumulate(leaf: LeafNode, grad: Tensor) -> None:
         state.trace.undo.append(rollback.Gradients((leaf.tensor,)))
         tensor._grad = grad
     else:
-        total = _add_tensors(have, grad)
+        total = _sum(have, grad)
         state.trace.undo.append(rollback.Gradient(state.trace, leaf.tensor, tensor))
         tensor._grad = total
     for hook in leaf.after or ():
@@ -435,7 +439,7 @@ def _accumulate(leaf: LeafNode, grad: Tensor) -> None:
 _tensor_types: set[type] = set()
 _Tensor: Callable[[Value, Any], Any]
 _ones_like: Callable[[Any], Any]
-_add_tensors: Callable[[Any, Any], Any]
+_sum: Callable[[Any, Any], Any]
 
 
 def bind(tensor_class: Any, tensor_types: set[type]) -> None:
@@ -443,6 +447,6 @@ def bind(tensor_class: Any, tensor_types: set[type]) -> None:
     _Tensor, _tensor_types = tensor_class, tensor_types
 
 
-def bind_ops(ones_like: Callable[[Any], Any], add: Callable[[Any, Any], Any]) -> None:
-    global _ones_like, _add_tensors
-    _ones_like, _add_tensors = ones_like, add
+def bind_ops(ones_like: Callable[[Any], Any], sum_of_two: Callable[[Any, Any], Any]) -> None:
+    global _ones_like, _sum
+    _ones_like, _sum = ones_like, sum_of_two

@@ -202,6 +202,7 @@ class Op:
     """A named operation; see the module's docstring."""
 
     size = 1  # how many operations this is worth when the executor weighs a compilation
+    at_once: Callable[[Call], bool] | None = None  # calls that are never interpreted by choice
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.backends import Executable, host_cost, worth
+from bireme.backends import HEAVY, Executable, host_cost, worth
 from bireme.core import checks, place, proofs, stats
 from bireme.core.errors import BiremeError, ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
@@ -50,10 +50,10 @@ class Program:
     """
 
     __slots__ = (
-        "called", "cold_runs", "cold_seconds", "compile_seconds", "donated", "executable", "failed",
-        "fallible", "fixed", "future", "graph", "guarded", "hits", "host_seconds", "key", "line",
-        "lock", "nodes", "on_disk", "outputs", "place", "questions", "requirements", "runs",
-        "shardings", "size", "steps", "watched",
+        "at_once", "called", "cold_runs", "cold_seconds", "compile_seconds", "donated",
+        "executable", "failed", "fallible", "fixed", "future", "graph", "guarded", "hits",
+        "host_seconds", "key", "line", "lock", "nodes", "on_disk", "outputs", "place", "questions",
+        "requirements", "runs", "shardings", "size", "steps", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class Program:
         # It may fail after it was started, so it is waited for and donates nothing.
         self.fallible = bool(watched) or proofs.is_fallible(self.nodes)
         self.size = sum([n.call.op.size for n in self.nodes])
+        self.at_once = any(n.call.op.at_once and n.call.op.at_once(n.call) for n in self.nodes)
         self.line = user_line()  # that first ran it; a Call names the line of its own first use
         self.outputs = graph.outputs
         self.donated = () if self.fallible else donated
@@ -113,7 +114,7 @@ class Program:
         if mode == "never" or config.forked or config.check_nan_inf or self.failed:
             return
         future = self.future
-        immediate = mode == "always" or config.sharded or not self._begins_on_host()
+        immediate = mode == "always" or config.sharded or self.at_once or not self._begins_on_host()
         if future is None and not immediate and not self._pays():
             return
         with self.lock:  # threads that meet the same program compile it once
@@ -212,8 +213,9 @@ class Program:
         executable, donated = self.executable, self.donated
         for i, buf in enumerate(buffers):
             if buf.__class__ is np.ndarray:
-                stays = everything or (i not in donated and buf.nbytes > _MOVED)
-                if stays and not place.is_kept_on_host(buf):
+                # A run would copy all that it overwrites before the first is freed.
+                moves = everything or buf.nbytes > (HEAVY if i in donated else _MOVED)
+                if moves and not place.is_kept_on_host(buf):
                     if buf.dtype.kind in "iu":
                         values[i].host = buf
                     buffers[i] = values[i].buf = executable.put(buf)

@@ -99,17 +99,12 @@ class Gradient:
         former = tensor._grad
         self.leaf = leaf
         self.is_zero = tensor._grad_is_zero
-        self.former: Former | None = None
-        if former is not None:
-            slot = trace.known_slot(former._value)
-            self.former = former._value if slot is None else slot
+        self.former = None if former is None else former._former(trace)
 
     def take_back(self, failure: Failure) -> None:
         tensor = self.leaf()
         if tensor is not None and tensor._grad is not None:
-            former = self.former
-            value = None if former is None else failure.value(former)
-            tensor._grad = None if value is None else type(tensor._grad)(value, None)
+            tensor._grad = None if self.former is None else self.former(failure)
             tensor._grad_is_zero = self.is_zero
 
 

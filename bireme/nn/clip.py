@@ -11,6 +11,7 @@ from bireme.core.dtype import float32, float64
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.nn.grouped import apply, same_types, wide
+from bireme.ops.row_gradients import by_row, contents, with_contents
 
 Pairs = list[tuple[Any, Tensor | None]]
 
@@ -81,11 +82,18 @@ class ClipGradBase:
         ]
         if not chosen:
             return params_grads
-        clipped = self._clip([params_grads[i][1] for i in chosen])
+        grads = [params_grads[i][1] for i in chosen]
+        if self._keeps_zeros():
+            grads = by_row(grads)
+        clipped = with_contents(grads, self._clip(contents(grads)))
         result = list(params_grads)
-        for i, value in zip(chosen, clipped, strict=True):
-            result[i] = (params_grads[i][0], Tensor(value, None))
+        for i, grad in zip(chosen, clipped, strict=True):
+            result[i] = (params_grads[i][0], grad)
         return result
+
+    def _keeps_zeros(self) -> bool:
+        """Whether zeros stay zeros, so that a gradient of some rows stays one."""
+        return True
 
     def _clip(self, grads: list[Any]) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not define how to clip")
@@ -100,6 +108,9 @@ class ClipGradByValue(ClipGradBase):
 
     def _clip(self, grads: list[Any]) -> list[Any]:
         return apply(clip_grads_by_value.op, (grads, self.min, self.max))
+
+    def _keeps_zeros(self) -> bool:
+        return self.min <= 0.0 <= self.max
 
     def __str__(self) -> str:
         return f"Clip Gradient By Value, min = {self.min:f}, max={self.max:f}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from bireme.api.keywords import put
 from bireme.api.public import namespace
+from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
@@ -18,6 +19,7 @@ from bireme.ops.axes import dimension_in
 from bireme.ops.contents import Result, reads_contents
 from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import need_float, need_integer, scatter_add, wide
+from bireme.ops.row_gradients import by_rows
 from bireme.ops.row_marks import noted
 
 public = namespace("paddle.nn.functional")
@@ -187,8 +189,9 @@ def embedding(
     """Rows of `weight` by number.
 
     Rows at `padding_idx` are zeros and get no gradient. With `max_norm` the rows in use are
-    scaled down in place first. The gradient is a scatter inside the compiled step whatever
-    `sparse` says; `sparse=True` tells optimizers with `lazy_mode=True` which rows it reached.
+    scaled down in place first. With `sparse=True` the gradient is that of the rows in use: SGD,
+    Adagrad and optimizers with `lazy_mode=True` touch no others, and whoever reads `weight.grad`
+    finds the whole of it.
     """
     empty_row = -1
     if padding_idx is not None:
@@ -204,7 +207,7 @@ def embedding(
     if scale_grad_by_freq and sparse:
         raise InvalidArgument("[embedding] scale_grad_by_freq=True needs sparse=False")
     made = _embedding(x, weight, empty_row, scale_grad_by_freq)
-    return noted(made, x, weight, empty_row) if sparse else made
+    return noted(by_rows(made), x, weight, empty_row) if sparse else made
 
 
 @op(
@@ -380,7 +383,7 @@ def _mask_result(x: Tensor, maxlen: Any = None, dtype: Any = "int64", name: Any 
 @public
 @reads_contents(_mask_result)
 def sequence_mask(
-    x: Tensor, maxlen: int | None = None, dtype: Any = "int64", name: str | None = None
+    x: Tensor, maxlen: int | None = None, dtype: DTypeLike = "int64", name: str | None = None
 ) -> Tensor:
     """Ones at the first x[i] of `maxlen` places, zeros after; `maxlen` is max(x) by default."""
     if maxlen is None:

@@ -7,14 +7,13 @@ from typing import Any
 
 from bireme.api.public import another_name, public
 from bireme.api.types import Operand, Scalar
-from bireme.core import autograd, views
 from bireme.core import dtype as dt
+from bireme.core import views
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.requirements import InRange, NonZero
 from bireme.core.tensor import Tensor
-from bireme.ops.creation import ones_of
 from bireme.ops.math_unary import conj_of, from_parts, reciprocal, rsqrt, sqrt, square
 
 # --- the four operations ----------------------------------------------------------------------
@@ -608,6 +607,3 @@ def _frexp(xp, x):
     """(mantissa in [0.5, 1), exponent) with x = mantissa * 2**exponent."""
     mantissa, exponent = xp.frexp(x)
     return mantissa, exponent.astype(x.dtype)
-
-
-autograd.bind_ops(ones_of)

@@ -115,8 +115,14 @@ def uniform(
         )
         return whole * 2.0**-53
     precision = {"float32": 24, "float16": 11, "bfloat16": 8}.get(dtype.name, 3)
-    unit = (high >> np.uint32(32 - precision)).astype(np.float32) * np.float32(2.0**-precision)
-    return unit.astype(dtype)
+
+    def unit(xp: Any, high: Any) -> Any:
+        whole = (high >> np.uint32(32 - precision)).astype(np.float32)
+        return whole * np.float32(2.0**-precision)
+
+    if xp is np:
+        return _in_chunks(shape, high, unit).astype(dtype, copy=False)
+    return unit(xp, high).astype(dtype)
 
 
 def uniform_rows(xp: Any, seeds: Any, count: Any) -> Any:
@@ -138,8 +144,9 @@ def normal(xp: Any, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any =
 
 
 def _in_chunks(shape: tuple[Any, ...], draws: np.ndarray, function: Any) -> np.ndarray:
+    """float32 numbers from `draws`, in whose memory they are: a large table is there once."""
     flat = draws.reshape(-1)
-    result = np.empty(flat.shape, np.float32)
+    result = flat.view(np.float32)
     for at in range(0, flat.size, _CHUNK):
         result[at : at + _CHUNK] = function(np, flat[at : at + _CHUNK])
     return result.reshape(shape)

@@ -188,11 +188,25 @@ def test_penalties_are_refused_as_by_the_wheel(paddle: Any) -> None:
 
 def test_rows_that_nobody_counted_are_an_error() -> None:
     w = table(bireme)
+    hook = w.register_hook(lambda grad: grad * 2.0)  # all of the gradient is in one tensor then
     F.embedding(bireme.to_tensor([1]), w, sparse=True).sum().backward()
     optimizer = bireme.optimizer.Adam(0.1, parameters=[w], lazy_mode=True)
     with pytest.raises(InvalidArgument, match="before the optimizer knew"):
         optimizer.step()
     optimizer.clear_grad()
-    F.embedding(bireme.to_tensor([2]), w, sparse=True).sum().backward()
-    optimizer.step()
-    assert (w.numpy() != START).any(axis=1).tolist() == [False, False, True, False, False, False]
+    for remove in (False, True):
+        if remove:
+            hook.remove()
+        before = w.numpy()
+        F.embedding(bireme.to_tensor([2]), w, sparse=True).sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        changed = (w.numpy() != before).any(axis=1).tolist()
+        assert changed == [False, False, True, False, False, False]
+
+
+def test_an_optimizer_that_is_made_after_the_backward_pass() -> None:
+    w = table(bireme)
+    F.embedding(bireme.to_tensor([1, 5, 1]), w, sparse=True).sum().backward()
+    bireme.optimizer.Adam(0.1, parameters=[w], lazy_mode=True).step()
+    assert (w.numpy() != START).any(axis=1).tolist() == [False, True, False, False, False, True]

@@ -43,9 +43,7 @@ class Initializer:
 def uniform(shape: Shape, dtype: DType, low: float, high: float) -> np.ndarray:
     """Uniform in [low, high), from the framework's generator."""
     unit = random_bits.uniform(np, *random.next_key(), shape, _compute_type(dtype))
-    return (unit * unit.dtype.type(high - low) + unit.dtype.type(low)).astype(
-        dtype.numpy, copy=False
-    )
+    return _moved(unit, high - low, low).astype(dtype.numpy, copy=False)
 
 
 def normal(shape: Shape, dtype: DType, mean: complex, std: float) -> np.ndarray:
@@ -56,7 +54,14 @@ def normal(shape: Shape, dtype: DType, mean: complex, std: float) -> np.ndarray:
         imaginary = random_bits.normal(np, *random.next_key(), shape, computed)
         return ((real + 1j * imaginary) * (std / math.sqrt(2)) + mean).astype(dtype.numpy)
     unit = random_bits.normal(np, *random.next_key(), shape, _compute_type(dtype))
-    return (unit * unit.dtype.type(std) + unit.dtype.type(mean)).astype(dtype.numpy, copy=False)
+    return _moved(unit, std, mean).astype(dtype.numpy, copy=False)
+
+
+def _moved(unit: np.ndarray, scale: Any, shift: Any) -> np.ndarray:
+    """unit * scale + shift, in the memory of `unit`: a large table is there once."""
+    unit *= unit.dtype.type(scale)
+    unit += unit.dtype.type(shift)
+    return unit
 
 
 def _compute_type(dtype: DType) -> Any:

@@ -11,6 +11,7 @@ from bireme.core.errors import ExecutionError, InvalidArgument, ShapeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.nn.clip import clip_grads_by_value, clip_grads_to_norm
 from bireme.nn.grouped import apply
+from bireme.ops.row_gradients import by_row, contents, put_gradients, with_contents
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -39,15 +40,15 @@ def clip_grad_norm_(
         import numpy as np
 
         return constant(np.zeros((), np.float32))
-    norm, *scaled = apply(clip_grads_to_norm.op, (grads, float(max_norm)), (kind,))
+    held = by_row(grads)
+    norm, *scaled = apply(clip_grads_to_norm.op, (contents(held), float(max_norm)), (kind,))
     total = Tensor(norm, None)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise ExecutionError(
             f"[clip_grad_norm_] the gradients' norm is {total.item()}, so they cannot be clipped. "
             "Look for inf or nan in the loss, or pass error_if_nonfinite=False"
         )
-    for grad, value in zip(grads, scaled, strict=True):
-        grad._put(value)
+    put_gradients(grads, with_contents(held, scaled))
     return total
 
 
@@ -60,9 +61,9 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
         )
     grads = _gradients(parameters)
     if grads:
-        clipped = apply(clip_grads_by_value.op, (grads, -limit, limit))
-        for grad, value in zip(grads, clipped, strict=True):
-            grad._put(value)
+        held = by_row(grads)
+        clipped = apply(clip_grads_by_value.op, (contents(held), -limit, limit))
+        put_gradients(grads, with_contents(held, clipped))
 
 
 def parameters_to_vector(parameters: Iterable[Tensor], name: str | None = None) -> Tensor:
