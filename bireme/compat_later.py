@@ -123,7 +123,6 @@ LATER: dict[str, tuple[str, str]] = {
     "paddle.nn.initializer.lazy_init": ("lazy_init_helper", _MODE),
     "paddle.nn.quant.quantized_linear": ("_get_arch_info", _KERNELS),
     "paddle.optimizer.fusion_utils": ("FusionStorageHelper _share_tensor_ipc_meta", _CHECKPOINT),
-    "paddle.pir": ("Value", "variables of programs are of paddle.static.Variable"),
     "paddle.quantization": (
         "AbsmaxQuantizer HistQuantizer ImperativePTQ ImperativeQuantAware KLQuantizer PTQConfig "
         "PerChannelAbsmaxQuantizer SUPPORT_ACT_QUANTIZERS SUPPORT_WT_QUANTIZERS",
