@@ -21,6 +21,7 @@ from bireme.core.errors import BiremeError, InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor
 from bireme.hapi.amp_settings import AmpSettings
 from bireme.hapi.callbacks import CallbackList, configure, is_first_process
+from bireme.hapi.programs import Programs, stem_of
 from bireme.hapi.summary import SizeLike, summary
 from bireme.io import DataLoader, Dataset, DistributedBatchSampler
 from bireme.io.serialization import load_together, no_such_file, save_together
@@ -28,6 +29,7 @@ from bireme.metric import Metric
 from bireme.nn import Layer
 from bireme.ops import modules
 from bireme.static import InputSpec
+from bireme.static.recorder import in_static_mode
 from bireme.utils.layers_utils import flatten
 
 if TYPE_CHECKING:
@@ -77,6 +79,12 @@ class Model:
         self.network = network
         self.stop_training = False
         self._given = _specs(inputs, network)
+        for i, spec in enumerate(self._given or ()):
+            if spec.name is None:
+                raise InvalidArgument(
+                    f"[Model] inputs[{i}] needs a name: InputSpec(shape, dtype, name). "
+                    f"Received: {spec}"
+                )
         self._labels = _specs(labels, network)
         self._seen: list[InputSpec] | None = None
         self._optimizer: Any = None
@@ -85,6 +93,8 @@ class Model:
         self._amp = AmpSettings(None)
         self._scaler: GradScaler | None = None
         self._callee = _parallel(network)
+        # A network that was made in static mode is run by programs.
+        self._programs = None if not in_static_mode() else Programs(self, self._given)
         self._steps_left: int | None = None
 
     # --- one batch ------------------------------------------------------------------------
@@ -100,6 +110,12 @@ class Model:
             raise NotPrepared(
                 "[train_batch] call prepare(optimizer, loss) first: training needs both"
             )
+        if self._programs is not None:
+            if not update:
+                raise InvalidArgument(
+                    "[train_batch] a program updates in every run: update must be True"
+                )
+            return self._ran(self._programs, "train", inputs, labels)
         self.network.train()
         self.mode = "train"
         tensors, truth = self._tensors(inputs), _as_tensors(labels)
@@ -127,6 +143,8 @@ class Model:
     @no_grad()
     def eval_batch(self, inputs: Batch, labels: Batch | None = None) -> Results:
         """Losses and metrics of one batch, without training."""
+        if self._programs is not None:
+            return self._ran(self._programs, "eval", inputs, labels)
         self.network.eval()
         self.mode = "eval"
         tensors, truth = self._tensors(inputs), _as_tensors(labels)
@@ -138,11 +156,19 @@ class Model:
     @no_grad()
     def predict_batch(self, inputs: Batch) -> list[np.ndarray]:
         """The network's outputs for one batch, as arrays."""
+        if self._programs is not None:
+            self.mode = "test"
+            return self._programs.run("test", _values(inputs), [])[0]
         self.network.eval()
         self.mode = "test"
         tensors = self._tensors(inputs)
         with self._narrow():
             return [o.numpy() for o in _listed(self._callee(*tensors))]
+
+    def _ran(self, programs: Programs, mode: str, inputs: Batch, labels: Any) -> Results:
+        self.mode = mode
+        _, losses, *computed = programs.run(mode, _values(inputs), _listed(labels))
+        return self._results(losses if self._loss else None, computed)
 
     def _narrow(self) -> auto_cast:
         """Autocast for evaluation: needed where `prepare` has narrowed the parameters."""
@@ -162,10 +188,10 @@ class Model:
         """What the metrics need of a batch: recorded together with the step, read after it."""
         return [_listed(metric.compute(*outputs, *truth)) for metric in self._metrics]
 
-    def _results(self, losses: list[Tensor] | None, computed: list[list[Any]]) -> Results:
-        values = None if losses is None else [loss.numpy() for loss in losses]
+    def _results(self, losses: list[Any] | None, computed: list[list[Any]]) -> Results:
+        values = None if losses is None else [_array(loss) for loss in losses]
         figures = [
-            metric.update(*[c.numpy() if isinstance(c, Tensor) else c for c in results])
+            metric.update(*[_array(c) for c in results])
             for metric, results in zip(self._metrics, computed, strict=True)
         ]
         if values is None:
@@ -198,6 +224,8 @@ class Model:
         self._optimizer, self._loss, self._metrics = optimizer, loss, _listed(metrics)
         self._amp = AmpSettings(amp_configs)
         self._scaler = None
+        if self._programs is not None:
+            self._programs.forget()
         if self._amp.level == "O2" and optimizer is not None:
             from bireme.amp import decorate
 
@@ -216,8 +244,14 @@ class Model:
             return
         if not os.path.basename(path):
             raise InvalidArgument(f"[save] path must end in a file's name. Received: {path!r}")
+        if not training and self._programs is not None:
+            self._programs.save_for_inference(path)
+            return
         if not training:
             self._save_for_inference(path)
+            return
+        if self._programs is not None:
+            self._programs.save(path)
             return
         optimizer = None if self._optimizer is None else self._optimizer.state_dict()
         scaler = None if self._scaler is None else self._scaler.state_dict()
@@ -254,9 +288,10 @@ class Model:
         With `skip_mismatch` parameters that are missing or have another shape keep their values,
         with a warning, and the optimizer starts afresh.
         """
-        stem, ending = os.path.splitext(path)
-        if ending in (".pdparams", ".pdopt", ".pdmodel"):
-            path = stem
+        path = stem_of(path)
+        if self._programs is not None:
+            self._programs.load(path, lambda *what: _unfit(skip_mismatch, *what), reset_optimizer)
+            return
         endings = [".pdparams"]
         if self._scaler is not None:
             endings.append(".pdscaler")
@@ -269,14 +304,10 @@ class Model:
             raise no_such_file(path + ".pdparams")
         matched = []
         for key, tensor in self.network.state_dict().items():
-            problem = _mismatch(key, state.get(key), tensor)
-            if problem is None:
-                matched.append((tensor, state[key]))
-            elif skip_mismatch:
-                warnings.warn(f"Skip loading for {key}. {problem}", stacklevel=2)
+            if _unfit(skip_mismatch, key, state.get(key), tensor):
                 reset_optimizer = True
             else:
-                raise InvalidArgument(f"[load] {problem}")
+                matched.append((tensor, state[key]))
         # What may refuse its state comes first, so that an error leaves the network as it was.
         if self._optimizer is not None and not reset_optimizer and optimizer is not None:
             self._optimizer.set_state_dict(optimizer)
@@ -489,6 +520,14 @@ def _as_tensors(values: Any) -> list[Tensor]:
     return [v if isinstance(v, Tensor) else to_tensor(v) for v in _listed(values)]
 
 
+def _values(inputs: Any) -> list[Any]:
+    return _listed(list(inputs.values()) if isinstance(inputs, dict) else inputs)
+
+
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
 def _parameter_names(network: Layer) -> list[str]:
     """Names of forward's positional parameters."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -532,6 +571,16 @@ def _mismatch(key: str, value: Any, tensor: Tensor) -> str | None:
             f"{list(tensor.shape)}."
         )
     return None
+
+
+def _unfit(skip: bool, key: str, value: Any, tensor: Tensor) -> bool:
+    """Whether a stored value is to be left out: told of, or an error if none may be."""
+    problem = _mismatch(key, value, tensor)
+    if problem is not None and not skip:
+        raise InvalidArgument(f"[load] {problem}")
+    if problem is not None:
+        warnings.warn(f"Skip loading for {key}. {problem}", stacklevel=3)
+    return problem is not None
 
 
 def _warn_if_nothing_to_watch(calls: CallbackList, evaluation: Any) -> None:
