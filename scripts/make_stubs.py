@@ -24,15 +24,20 @@ import bireme.fft
 import bireme.linalg
 import bireme.nn.functional
 import bireme.signal
+from bireme.api import types as signature_types
 from bireme.core import tensor as tensor_module
 from bireme.core.tensor import HookHandle, NumberOfElements, Parameter, Size, Tensor
 
 ROOT = Path(__file__).resolve().parent.parent / "bireme"
 
-_KNOWN = {
+# Names for types of arguments, which stubs take from bireme/api/types.py.
+_ALIASES = {n for n in vars(signature_types) if n[0].isupper()} - {
+    "Literal", "Mapping", "Sequence", "TYPE_CHECKING", "TypeAlias",
+}  # fmt: skip
+_KNOWN = _ALIASES | {
     "Any", "Callable", "Iterator", "None", "Sequence", "Size", "Tensor", "Value", "bool",
     "builtins", "complex", "dict", "float", "int", "list", "np", "ndarray", "str", "tuple",
-    "HookHandle", "NumberOfElements", "DType", "Place", "TopKRetType", "type",
+    "FloatLimits", "IntegerLimits", "Generator", "RngState", "HookHandle", "NumberOfElements", "DType", "Place", "TopKRetType", "type", "object",
 }  # fmt: skip
 
 _HEADER = '''# ruff: noqa
@@ -47,8 +52,11 @@ from typing import Any
 import numpy as np
 
 from bireme.core.place import Place as Place
+from bireme.core.random import Generator, RngState
+from bireme.ops.conversion import FloatLimits, IntegerLimits
 from bireme.ops.search import TopKRetType
-'''
+from bireme.api.types import @ALIASES@
+'''.replace("@ALIASES@", ", ".join(sorted(_ALIASES)))
 
 # Names that are Tensor methods, or names of the package, as well as built-in types.
 _BUILTIN = re.compile(r"\b(bool|complex|float|int|str|list|tuple|type|dict)\b")
@@ -60,6 +68,27 @@ def _annotation(value: Any, default: str) -> str:
     text = value if isinstance(value, str) else getattr(value, "__name__", str(value))
     if set(re.findall(r"[A-Za-z_]\w*", text)) <= _KNOWN and "..." not in text:
         return _BUILTIN.sub(r"builtins.\1", text)
+    return "Any"
+
+
+# Attributes of ops that are integers; another's default may be the 1 of a float.
+_INTEGERS = {"axis", "diagonal", "groups"}
+
+
+def _undeclared(p: inspect.Parameter, inputs: set[str], first: bool) -> str:
+    """The type of a parameter that has no annotation: ops have rules, and numbers as attributes."""
+    if p.name == "name" and p.default is None:
+        return "builtins.str | None"
+    if p.name == "out" and p.default is None:
+        return "Tensor | None"
+    if p.name in inputs:
+        if first and p.default is p.empty:
+            return "Tensor"
+        return "Operand | None" if p.default is None else "Operand"
+    if "*" + p.name in inputs:
+        return "Sequence[Tensor]"
+    if isinstance(p.default, bool | float | str) or p.name in _INTEGERS:
+        return f"builtins.{type(p.default).__name__}"
     return "Any"
 
 
@@ -79,7 +108,7 @@ def signature(function: Any, method: bool) -> str:
     """The parameters and result of a function, in types that a stub can name."""
     found = inspect.signature(function)
     op = getattr(_definition(function), "op", None)
-    inputs = {n.lstrip("*") for n in op.inputs} if op is not None else set()
+    inputs = set(op.inputs) if op is not None else set()
     parts: list[str] = []
     starred = False
     for i, p in enumerate(found.parameters.values()):
@@ -94,8 +123,7 @@ def signature(function: Any, method: bool) -> str:
         if method and i == 0:
             parts.append("self")
             continue
-        kind = "Tensor" if text in inputs and p.default is p.empty and i == 0 else "Any"
-        kind = "builtins.str | None" if p.name == "name" and p.default is None else kind
+        kind = _undeclared(p, inputs, i == 0)
         parts.append(f"{text}: {_annotation(p.annotation, kind)}{_default(p.default)}")
     if function.__name__ == "__init__":
         return f"({', '.join(parts)}) -> None: ..."

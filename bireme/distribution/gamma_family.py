@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import bireme
-from bireme.api.types import TensorLike
+from bireme.api.types import Operand, TensorLike
 from bireme.core.errors import ShapeMismatch
 from bireme.core.tensor import Tensor
 from bireme.distribution.distribution import (
@@ -41,16 +41,16 @@ class Exponential(ExponentialFamily):
     def rsample(self, shape: Sequence[int] = ()) -> Tensor:
         return -unit_uniform(self._extend_shape(shape), self.dtype, TINY).log() / self.rate
 
-    def prob(self, value: TensorLike) -> Tensor:
+    def prob(self, value: Operand) -> Tensor:
         return self.rate * (-self.rate * value).exp()
 
-    def log_prob(self, value: TensorLike) -> Tensor:
+    def log_prob(self, value: Operand) -> Tensor:
         return self.rate.log() - self.rate * value
 
     def entropy(self) -> Tensor:
         return 1.0 - self.rate.log()
 
-    def cdf(self, value: TensorLike) -> Tensor:
+    def cdf(self, value: Operand) -> Tensor:
         """The probability of less than `value`."""
         return 1.0 - (-self.rate * value).exp()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ class MultivariateNormal(Distribution):
         scale_tril: Tensor | None = None,
     ) -> None:
         if not isinstance(loc, Tensor):
-            loc = bireme.to_tensor([loc], dtype=dt.default_float())
+            alone: Any = [loc]
+            loc = bireme.to_tensor(alone, dtype=dt.default_float())
         loc = loc if loc.dim() else loc.reshape([1])
         self.dtype = loc.dtype
         names = ("covariance_matrix", "precision_matrix", "scale_tril")

@@ -115,7 +115,9 @@ def gather(
 
 
 @public(also={"input": "x", "dim": "axis"}, out=True)
-def index_select(x: Tensor, index: Any, axis: IntOrTensor = 0, name: str | None = None) -> Tensor:
+def index_select(
+    x: Tensor, index: IntOrTensor, axis: IntOrTensor = 0, name: str | None = None
+) -> Tensor:
     """The slices of `x` along `axis` that `index` names."""
     if index.__class__ is int:  # index_select(x, 1, index)
         index, axis = axis, index
@@ -205,15 +207,16 @@ def _index_add(xp, x, index, value, alpha, axis=0):
     inplace_also=True,
 )
 def index_add(
-    x: Tensor, index: Any, axis: IntOrTensor, value: Tensor, alpha: Scalar = 1,
+    x: Tensor, index: IntOrTensor, axis: IntOrTensor, value: Tensor, alpha: Scalar = 1,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """A copy of `x` with `alpha * value` added to the slices along `axis` that `index` names."""
-    if index.__class__ is int:  # index_add(x, 0, index, value)
-        index, axis = axis, index
+    rows: Any = index
+    if rows.__class__ is int:  # index_add(x, 0, index, value)
+        rows, axis = axis, rows
     at = axis_in(axis, x.ndim, "index_add")
-    in_range("index_add", index, x._value.aval.shape[at], at)
-    return _index_add(x, index, value, alpha, at)
+    in_range("index_add", rows, x._value.aval.shape[at], at)
+    return _index_add(x, rows, value, alpha, at)
 
 
 def _index_fill_vjp(xp: Any, grad: Any, index: Any, axis: int) -> tuple[Any, None, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in, dimension_in, ints
@@ -221,7 +221,10 @@ def _scaled_sum(name: str, input: Tensor, product: Tensor, beta: float, alpha: f
 @public(spaces=("paddle.linalg",), method=True, takes="fc")
 def multi_dot(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     """The product of several matrices in the order that needs the fewest operations."""
-    tensors = list(x)
+    tensors: list[Any] = list(x) if isinstance(x, list | tuple) else [x]
+    for m in tensors:
+        if not isinstance(m, Tensor):
+            raise not_a_tensor("multi_dot", "x", m)
     if len(tensors) < 2:
         raise InvalidArgument(f"[multi_dot] takes at least two tensors. Received: {len(tensors)}")
     for i, m in enumerate(tensors):
@@ -405,15 +408,20 @@ def kron(xp, x, y):
 
 def _cross_vjp(xp: Any, grad: Any, x: Any, y: Any, axis: int) -> tuple[Any, Any]:
     return (
-        xp.cross(conj_of(xp, y), grad, axis=axis),
-        xp.cross(grad, conj_of(xp, x), axis=axis),
+        xp.cross(conj_of(xp, y), grad, axis=_cross_axis(x.shape, axis)),
+        xp.cross(grad, conj_of(xp, x), axis=_cross_axis(x.shape, axis)),
     )
+
+
+def _cross_axis(shape: tuple[Any, ...], axis: int) -> int:
+    """Nine stands for the first axis of size 3, which an open size may turn out to be."""
+    return shape.index(3) if axis == 9 else axis
 
 
 @op(name="cross", vjp=_cross_vjp, promote="binary", infer="elementwise", takes="ifc")
 def _cross_elementwise(xp, x, y, axis=-1):
     """The cross product of vectors along `axis`."""
-    return xp.cross(x, y, axis=axis)
+    return xp.cross(x, y, axis=_cross_axis(x.shape, axis))
 
 
 @public(spaces=("paddle", "paddle.linalg"), also={"dim": "axis"})
@@ -423,6 +431,8 @@ def cross(x: Tensor, y: Tensor, axis: int = 9, name: str | None = None) -> Tenso
         if 3 not in x.shape:
             raise ShapeMismatch(f"[cross] no dimension of x has size 3. Received: {x.shape}")
         axis = x.shape.index(3)
+        if any(type(n) is not int for n in x._value.aval.shape[:axis]):
+            return _cross_elementwise(x, y, 9)
     axis = dimension_in(axis, x.ndim, "cross")
     if x.shape[axis] != 3 or list(x.shape) != list(y.shape):
         raise ShapeMismatch(

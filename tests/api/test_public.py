@@ -77,8 +77,8 @@ def test_one_definition_is_all(doubled_sum: Callable[..., Any], stubs: ModuleTyp
     assert changed.tolist() == [8.0, 12.0]
 
     line = stubs.function_stub("doubled_sum", function)
-    assert line.startswith("def doubled_sum(x: Tensor, y: Any, name: ")
-    assert line.endswith("*, out: Any = None) -> Tensor: ...")
+    assert line.startswith("def doubled_sum(x: Tensor, y: Operand, name: ")
+    assert line.endswith("*, out: Tensor | None = None) -> Tensor: ...")
 
     (record,) = public.RECORDS[SPACE].values()
     assert list(calls(record)) == [

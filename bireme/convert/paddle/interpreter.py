@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -107,6 +107,10 @@ class Step:
         value = self.op.attrs.get(name, default)
         return default if value is None else value
 
+    @overload
+    def dtype(self, name: str, default: str) -> str: ...
+    @overload
+    def dtype(self, name: str = "dtype", default: None = None) -> str | None: ...
     def dtype(self, name: str = "dtype", default: str | None = None) -> str | None:
         value = self.attr(name)
         if isinstance(value, str):

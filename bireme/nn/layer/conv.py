@@ -111,7 +111,8 @@ class _Conv(Layer):
         )
         # What the op gets: `zeros` is the op's own padding, the other modes pad beforehand.
         self._op_padding = padding if padding_mode == "zeros" else 0
-        self._pad_first = () if padding_mode == "zeros" else (padding,) * (2 * n)
+        # Modes other than "zeros" take one number of elements for all sides.
+        self._pad_first: tuple[Any, ...] = () if padding_mode == "zeros" else (padding,) * (2 * n)
 
     def extra_repr(self) -> str:
         text = f"{self._in_channels}, {self._out_channels}, kernel_size={self._kernel_size}"

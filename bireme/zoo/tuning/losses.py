@@ -16,7 +16,7 @@ def scores_of(model: Layer, rows: Rows) -> Tensor:
     the keys that each query sees, [rows, tokens, tokens].
     """
     ids = paddle.to_tensor(rows.ids)
-    if rows.samples is None:
+    if rows.samples is None or rows.places is None:  # packed rows have both
         return model(ids)
     number = paddle.to_tensor(rows.samples)
     mask = number.unsqueeze(2) == number.unsqueeze(1)

@@ -170,7 +170,7 @@ def _aligned(n: NodeView, image: Tensor, spots: list[np.ndarray]) -> Tensor:
         h, w = shape_of(image)[2:]
         place = paddle.clip(spot_y, 0, h - 1) * w + paddle.clip(spot_x, 0, w - 1)
         flat = image.reshape([*shape_of(image)[:2], -1])
-        part = _gather(flat, place.astype("int64").reshape([-1]), 2) * (w_y * w_x).unsqueeze(1)  # pyright: ignore[reportOptionalOperand]
+        part = _gather(flat, place.astype("int64").reshape([-1]), 2) * (w_y * w_x).unsqueeze(1)  # type: ignore[operator]
         best = part if best is None else paddle.maximum(best, part)
     return best.reshape([1, -1, height, m, width, k]).max([3, 5])  # pyright: ignore[reportOptionalMemberAccess]
 

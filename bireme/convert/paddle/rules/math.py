@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import bireme
 from bireme.convert.paddle.interpreter import Step, rule
-from bireme.convert.paddle.program import UnsupportedModel
+from bireme.convert.paddle.program import ModelFileError, UnsupportedModel
 from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 
@@ -97,7 +97,10 @@ def clip(step: Step) -> Results:
 
 @rule("cast")
 def cast(step: Step) -> Results:
-    return bireme.cast(step.need("X"), step.dtype("out_dtype"))
+    to = step.dtype("out_dtype")
+    if to is None:
+        raise ModelFileError("a cast does not say to which element type")
+    return bireme.cast(step.need("X"), to)
 
 
 @rule("sum")

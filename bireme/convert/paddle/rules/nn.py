@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import bireme
+from bireme.api.types import Padding
 from bireme.convert.paddle.interpreter import Step, dims_of, rule
 from bireme.convert.paddle.program import UnsupportedModel
 from bireme.core.tensor import Tensor
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from bireme.convert.paddle.interpreter import Results
 
 
-def padding_of(step: Step) -> Results:
+def padding_of(step: Step) -> Padding:
     how = step.attr("padding_algorithm", "EXPLICIT")
     return list(step.attr("paddings", [0, 0])) if how == "EXPLICIT" else how
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import bireme
+from bireme.api.types import Scalar
 from bireme.convert.paddle.interpreter import Step, dims_of, rule
 from bireme.convert.paddle.known import LARGEST, Known, settled
 from bireme.convert.paddle.program import ModelFileError, UnsupportedModel
@@ -30,7 +31,7 @@ def shape(step: Step) -> Results:
     return Known.of(list(dims), "int32" if step.op.type == "shape" else "int64")
 
 
-def filled(dims: list[Any], value: object, dtype: str) -> Results:
+def filled(dims: list[Any], value: Scalar, dtype: str) -> Results:
     """A tensor of one value; a small one is a known value."""
     if all(isinstance(d, int) for d in dims):
         size = math.prod(dims)

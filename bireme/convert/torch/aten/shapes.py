@@ -236,7 +236,10 @@ def chunk(self: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 def tensor_split(
     self: Tensor, sections: int | None = None, dim: int = 0, indices: Sequence[int] | None = None
 ) -> list[Tensor]:
-    return list(paddle.tensor_split(self, indices if sections is None else sections, dim))
+    parts = indices if sections is None else sections
+    if parts is None:
+        raise TorchFileError("tensor_split has neither a number of parts nor positions")
+    return list(paddle.tensor_split(self, parts, dim))
 
 
 @aten("unbind", "unbind_copy")
