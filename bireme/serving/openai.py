@@ -20,8 +20,10 @@ from bireme.serving.http import Http, Response, json_response
 from bireme.serving.inferring import Request, infer
 from bireme.serving.language.grammar import Form
 from bireme.serving.language.model import Event, LanguageModel
+from bireme.serving.language.reading import CallReader
 from bireme.serving.language.sampling import Choice, Sampling
 from bireme.serving.language.scheduler import Text
+from bireme.serving.language.tools import Call, Message, Tools, begins, demand, tools_of, turns
 from bireme.serving.openai_fields import Fields
 from bireme.serving.repository import Repository
 
@@ -90,18 +92,20 @@ class OpenAi:
             raise BadRequest("chat_template_kwargs must be an object")
         new = fields.take("max_completion_tokens") or fields.take("max_tokens")
         fields.take("max_tokens")
-        fields.only("tools", [])
-        fields.only("tool_choice", "auto", "none")
-        fields.only("parallel_tool_calls", True, False)
+        tools = tools_of(
+            fields.take("tools", []),
+            fields.take("tool_choice", "auto"),
+            fields.flag("parallel_tool_calls", True),
+        )
         logprobs = read.chat_logprobs(fields)
         reserved = {"tools", "add_generation_prompt", "chat_template"} & set(variables)
         if reserved:
             raise BadRequest(f"chat_template_kwargs cannot set {sorted(reserved)[0]!r}")
         try:
-            prompt = await asyncio.to_thread(model.tokenizer.encode_chat, messages, **variables)
+            prompt = await asyncio.to_thread(_chat_prompt, model, messages, tools, variables)
         except BiremeError as e:
             raise BadRequest(str(e)) from None
-        return await self._answer(http, model, fields, [prompt], new, logprobs, Chat(model))
+        return await self._answer(http, model, fields, [prompt], new, logprobs, Chat(model), tools)
 
     async def _complete(self, http: Http, name: str, fields: Fields) -> Response:
         model = self._language(name)
@@ -124,6 +128,7 @@ class OpenAi:
         new: object,
         logprobs: int,
         shape: Chat | Completion,
+        tools: Tools | None = None,
     ) -> Response:
         if new is not None and (type(new) is not int or new < 1):
             raise BadRequest(f"max_tokens must be a positive number. Received: {new!r:.100}")
@@ -139,9 +144,13 @@ class OpenAi:
         fields.done()
         if each * len(prompts) > _MOST_ANSWERS:
             raise BadRequest(f"a request has at most {_MOST_ANSWERS} answers")
+        if tools is not None:
+            if wanted.get("type") != "text":
+                raise BadRequest("response_format is not supported together with tools")
+            wanted = demand(model.tools, tools)
         form = await asyncio.to_thread(model.form, wanted)
         most = new if type(new) is int else None
-        run = Answers(model, prompts, each, most, sampling, stops, seed, form)
+        run = Answers(model, prompts, each, most, sampling, stops, seed, form, tools)
         http.watch(run.gone)
         if stream:
             first = await run.next()  # errors of the request have their own status
@@ -200,6 +209,23 @@ def _only(http: Http, method: str) -> None:
         raise WrongMethod(f"{http.path[:200]!r} takes {method}")
 
 
+def _chat_prompt(
+    model: LanguageModel,
+    messages: list[Message],
+    tools: Tools | None,
+    variables: Mapping[str, Any],
+) -> list[int]:
+    """The tokens of a chat; of a demanded call, too, up to its JSON."""
+    words = model.tokenizer
+    if tools is None and not any("tool_calls" in m or m["role"] == "tool" for m in messages):
+        return words.encode_chat(messages, **variables)
+    said = turns(messages, model.tools, tools)
+    listed = None if tools is None or model.tools.described else tools.specifications()
+    prompt = words.encode_chat(said, tools=listed, **variables)
+    begun = "" if tools is None else begins(model.tools, tools)
+    return prompt + (words.encode(begun, add_special_tokens=False) if begun else [])
+
+
 def _encoded(model: LanguageModel, prompts: Sequence[str | list[int]]) -> list[list[int]]:
     found = [model.tokenizer.encode(p) if isinstance(p, str) else p for p in prompts]
     first = model.tokenizer.bos_token_id
@@ -221,6 +247,7 @@ class Answers:
         stops: Sequence[str],
         seed: int,
         form: Form | None,
+        tools: Tools | None = None,
     ):
         self._model, self._loop = model, asyncio.get_running_loop()
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -228,6 +255,9 @@ class Answers:
         self._prompt_tokens = sum(map(len, prompts))
         self._new_tokens = 0
         self.left = each * len(prompts)
+        self._readers = [
+            CallReader(model.tools, tools, model.tokenizer) for _ in range(self.left) if tools
+        ]
         try:
             for i, prompt in enumerate(p for p in prompts for _ in range(each)):
                 text = model.write(
@@ -253,7 +283,7 @@ class Answers:
             raise event.error
         self._new_tokens += event.choice is not None
         self.left -= event.finish is not None
-        return event
+        return self._readers[event.index].read(event) if self._readers else event
 
     def gone(self) -> None:
         """The client has closed its connection."""
@@ -283,7 +313,7 @@ async def _streamed(
             yield _sent({**shape.head(True), "choices": [piece]})
         event = first
         while True:
-            if event.piece or event.finish or shape.told(event):
+            if event.piece or event.finish or event.calls or shape.told(event):
                 yield _sent({**shape.head(True), "choices": [shape.part(event)]})
             if not run.left:
                 break
@@ -351,6 +381,8 @@ class Chat(Shape):
         if event.index not in self._opened:
             self._opened.add(event.index)
             delta = {"role": "assistant", "content": event.piece}
+        if event.calls:
+            delta["tool_calls"] = [{"index": i, **_call(c)} for i, c in enumerate(event.calls)]
         return {
             "index": event.index,
             "delta": delta,
@@ -361,9 +393,13 @@ class Chat(Shape):
     def whole(self, index: int, events: Sequence[Event]) -> dict[str, Any]:
         """A whole answer."""
         content = "".join(e.piece for e in events)
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if events[-1].calls:
+            message["content"] = content or None
+            message["tool_calls"] = [_call(c) for c in events[-1].calls]
         return {
             "index": index,
-            "message": {"role": "assistant", "content": content, "refusal": None},
+            "message": message,
             "logprobs": self._logprobs(events),
             "finish_reason": events[-1].finish,
         }
@@ -379,6 +415,11 @@ class Chat(Shape):
     def _one(self, token: int, logprob: float) -> dict[str, Any]:
         text = self.token(token)
         return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+
+
+def _call(call: Call) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 class Completion(Shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -41,9 +42,9 @@ class Fields:
             raise BadRequest(f"{name} must be a number from {low} to {high}. Received: {value!r}")
         return value
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, usual: bool = False) -> bool:
         """True or false."""
-        value = self._left.pop(name, False)
+        value = self._left.pop(name, usual)
         if type(value) is not bool:
             raise BadRequest(f"{name} must be true or false. Received: {value!r}")
         return value
@@ -133,11 +134,16 @@ def messages_of(given: object) -> list[dict[str, Any]]:
 def _message(given: object) -> dict[str, Any]:
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise BadRequest("a message is an object with a role and a content")
-    strange = set(given) - {"role", "content", "name", "refusal"}
+    strange = set(given) - {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
     strange = {k for k in strange if given[k] is not None}
     if strange:
         raise BadRequest(f"a message's {sorted(strange)[0]!r} is not supported")
+    calls = given.get("tool_calls") or []
+    if not isinstance(calls, list) or (calls and given["role"] != "assistant"):
+        raise BadRequest("tool_calls is a list in a message of the assistant")
     content = given.get("content")
+    if content is None and calls:
+        content = ""
     if isinstance(content, list):
         texts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text"]
         if len(texts) != len(content) or not all(isinstance(t, str) for t in texts):
@@ -145,7 +151,36 @@ def _message(given: object) -> dict[str, Any]:
         content = "".join(str(t) for t in texts)
     if not isinstance(content, str):
         raise BadRequest("a message's content must be a text")
-    return {"role": given["role"], "content": content}
+    found: dict[str, Any] = {"role": given["role"], "content": content}
+    if calls:
+        found["tool_calls"] = [_call(c) for c in calls]
+    if given["role"] == "tool":
+        if not isinstance(given.get("tool_call_id"), str):
+            raise BadRequest("a message of a tool has a tool_call_id")
+        found["tool_call_id"] = given["tool_call_id"]
+        if isinstance(given.get("name"), str):
+            found["name"] = given["name"]
+    return found
+
+
+def _call(given: object) -> dict[str, Any]:
+    function = given.get("function") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(function, dict):
+        raise BadRequest("a call in tool_calls has an id, the type function, and a function")
+    name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(given.get("id"), str) or not isinstance(name, str):
+        raise BadRequest("a call in tool_calls has an id and a function's name")
+    try:
+        read = json.loads(arguments) if isinstance(arguments, str) else None
+    except (ValueError, RecursionError):
+        read = None
+    if not isinstance(read, dict):
+        raise BadRequest(f"the arguments of a call must be JSON of an object: {arguments!r:.200}")
+    return {
+        "id": given["id"],
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 def prompts_of(given: object, vocabulary: int) -> list[str | list[int]]:

@@ -17,7 +17,8 @@ Messages = Sequence[Mapping[str, Any]]
 
 class Sampling(TypedDict, total=False):
     """How tokens are chosen, as in `nn.generation.generate`; temperature 0, the default, takes the
-    likeliest one every time."""
+    likeliest one every time. With a `prompt_cache` a prompt that begins as the last text did is not
+    read again; `lookup` is how many tokens are proposed at once where a text repeats itself."""
 
     temperature: float
     top_k: int
@@ -28,6 +29,8 @@ class Sampling(TypedDict, total=False):
     frequency_penalty: float
     logit_bias: Mapping[int, float]
     seed: int | None
+    prompt_cache: generation.PromptCache | None
+    lookup: int
 
 
 def generate(
@@ -51,6 +54,7 @@ def generate(
     options = sampling_options(tokenizer, sampling)
     options["cache_length"] = cache_length(padded.shape[1], max_new_tokens)
     options["lengths"] = lengths
+    _check_rope(model, options, padded.shape[1] + max_new_tokens)
     if not _stops(stop):
         new = generation.generate(model, padded, max_new_tokens, **options).numpy()
         return [_decoded(tokenizer, row) for row in new]
@@ -78,6 +82,7 @@ def stream(
     ids = ids or _begin(tokenizer)
     options = sampling_options(tokenizer, sampling)
     options["cache_length"] = cache_length(len(ids), max_new_tokens)
+    _check_rope(model, options, len(ids) + max_new_tokens)
     writer = Writer(tokenizer, stop)
     for (token,) in generation.stream(model, [ids], max_new_tokens, **options):
         piece = writer.put(token)
@@ -159,6 +164,22 @@ def sampling_options(tokenizer: Tokenizer, sampling: Sampling) -> dict[str, Any]
     return options
 
 
+def _check_rope(model: Layer, options: dict[str, Any], longest: int) -> None:
+    """Where a text's length changes the positions of its first tokens, what was made of them before
+    is of no use: such texts are read whole."""
+    rope = getattr(getattr(model, "config", None), "rope", None)
+    if rope is None or rope.kind not in ("dynamic", "longrope") or longest <= rope.longest:
+        return
+    kept = options.pop("prompt_cache", None)
+    if kept is not None:
+        kept.clear()
+    if options.get("lookup"):
+        raise InvalidArgument(
+            f"[generate] lookup cannot be used for {longest} tokens with this model, whose "
+            f"positions change when a text is longer than {rope.longest}"
+        )
+
+
 def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if not all(stops):
@@ -210,13 +231,13 @@ class Writer:
         if found:
             self.done, ready = True, text[: min(found)]
         else:
-            held = 0 if last else max((_overlap(text, s) for s in self._stops), default=0)
+            held = 0 if last else max((overlap(text, s) for s in self._stops), default=0)
             ready, self._held = text[: len(text) - held], text[len(text) - held :]
         self._given.append(ready)
         return ready
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """How many characters at the end of the text may begin the stop string."""
     most = min(len(text), len(stop) - 1)
     return next((n for n in range(most, 0, -1) if text.endswith(stop[:n])), 0)

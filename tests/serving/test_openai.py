@@ -15,8 +15,9 @@ from bireme import zoo
 from bireme.serving import Server, Settings
 from bireme.serving.language.model import LanguageModel, LanguageOptions, is_language
 from bireme.serving.server import name_of
+from bireme.zoo.tokenizer import Tokenizer
 from tests.serving.conftest import Ask, asker
-from tests.serving.language.made_up import model, tokenizer
+from tests.serving.language.made_up import TEMPLATE, model, tokenizer
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 GREEDY = {"temperature": 0, "max_tokens": 12}
@@ -36,7 +37,10 @@ class Vectors:
 @pytest.fixture(scope="module")
 def language() -> LanguageModel:
     options = LanguageOptions(context=128, rows=4, page=8, chunk=64)
-    return LanguageModel.of("tiny", model(), tokenizer(), options)
+    words = tokenizer()
+    template = "{% if tools %}<tool_call>{% endif %}" + TEMPLATE
+    words = Tokenizer(words.inner, {**words.settings, "chat_template": template})
+    return LanguageModel.of("tiny", model(), words, options)
 
 
 @pytest.fixture(scope="module")
@@ -206,3 +210,49 @@ def test_sources_and_their_names(tmp_path: Any) -> None:
     ] * 5
     assert name_of("embedding:folder/m") == "m"
     assert name_of("ocr") == "ocr"
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}},
+            "required": ["days"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_demanded_call_whole_and_streamed(server: Server, ask: Ask) -> None:
+    body = {**CHAT, "tools": [WEATHER], "tool_choice": "required", "max_tokens": 90, "seed": 1}
+    status, _, found = ask("POST", "/v1/chat/completions", body)
+    assert status == 200
+    choice = found["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert call["type"] == "function"
+    assert call["function"]["name"] == "weather"
+    assert 1 <= json.loads(call["function"]["arguments"])["days"] <= 9
+    pieces = [d["choices"][0] for d in streamed(server, "/v1/chat/completions", body)]
+    assert not any(p["delta"].get("content") for p in pieces)
+    assert pieces[-1]["finish_reason"] == "tool_calls"
+    assert pieces[-1]["delta"]["tool_calls"][0]["function"] == call["function"]
+
+
+def test_a_chat_goes_on_after_a_call(ask: Ask) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        *CHAT["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "warm"},
+    ]
+    body = {**CHAT, **GREEDY, "messages": messages}
+    assert ask("POST", "/v1/chat/completions", {**body, "tools": [WEATHER]})[0] == 200
+    assert ask("POST", "/v1/chat/completions", body)[0] == 200
+    call["function"]["arguments"] = "[]"
+    status, _, found = ask("POST", "/v1/chat/completions", body)
+    assert (status, "JSON of an object" in found["error"]["message"]) == (400, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -18,6 +19,7 @@ from bireme.serving.language.pages import Pages
 from bireme.serving.language.programs import Programs, layers_of, page_bytes, shapes_for
 from bireme.serving.language.sampling import Choice, Chooser, Sampling
 from bireme.serving.language.scheduler import Text
+from bireme.serving.language.tools import Call, Style, style_of
 from bireme.zoo.generating import Writer
 from bireme.zoo.tokenizer import Tokenizer
 
@@ -51,13 +53,14 @@ class LanguageOptions:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A piece of one answer: its text, the token, and why it ended, if it did."""
+    """A piece of one answer: its text, the token, why it ended, if it did, and what it calls."""
 
     index: int
     piece: str
     choice: Choice | None
     finish: str | None
     error: Exception | None = None
+    calls: tuple[Call, ...] = ()
 
 
 def is_language(source: object) -> bool:
@@ -123,6 +126,11 @@ class LanguageModel:
     def chats(self) -> bool:
         """Whether the model was made for chats."""
         return self.tokenizer.chat_template is not None
+
+    @functools.cached_property
+    def tools(self) -> Style:
+        """How the model writes calls of tools."""
+        return style_of(self.tokenizer)
 
     @property
     def cache_bytes(self) -> int:
