@@ -7,6 +7,7 @@ model, tokenizer = zoo.load("path/to/a/folder")
 
 from __future__ import annotations
 
+from bireme.nn.generation import PromptCache
 from bireme.zoo.auto import (
     AutoConfig,
     AutoModel,
@@ -53,6 +54,7 @@ __all__ = [
     "Candidate",
     "Dpo",
     "Lora",
+    "PromptCache",
     "StreamDecoder",
     "Taskflow",
     "Tokenizer",

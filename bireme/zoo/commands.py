@@ -128,13 +128,14 @@ def _chat(options: argparse.Namespace) -> int:
 
     model, tokenizer = _loaded(options)
     turns = [{"role": "system", "content": options.system}] if options.system else []
+    settings = {**_sampling(options), "prompt_cache": zoo.PromptCache()}
     while True:
         question = options.question or _asked()
         if not question:
             return 0
         turns.append({"role": "user", "content": question})
         answer = ""
-        for piece in zoo.chat(model, tokenizer, turns, **_sampling(options)):
+        for piece in zoo.chat(model, tokenizer, turns, **settings):
             print(piece, end="", flush=True)
             answer += piece
         print()

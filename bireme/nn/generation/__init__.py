@@ -5,5 +5,14 @@ from bireme.nn.generation.beam_search import beam_search
 from bireme.nn.generation.cache import KVCache
 from bireme.nn.generation.generate import generate, stream
 from bireme.nn.generation.paged import PagedCache
+from bireme.nn.generation.prompt_cache import PromptCache
 
-__all__ = ["KVCache", "PagedCache", "beam_search", "causal_attention", "generate", "stream"]
+__all__ = [
+    "KVCache",
+    "PagedCache",
+    "PromptCache",
+    "beam_search",
+    "causal_attention",
+    "generate",
+    "stream",
+]

@@ -27,7 +27,9 @@ from bireme.core.graph import Graph
 from bireme.core.tensor import Tensor
 from bireme.nn.generation.adjusting import Adjusting, adjusting
 from bireme.nn.generation.cache import KVCache
+from bireme.nn.generation.lookup import compile_check, tokens_by_lookup
 from bireme.nn.generation.ops import cache_write
+from bireme.nn.generation.prompt_cache import PromptCache
 from bireme.nn.generation.sampling import next_token
 from bireme.nn.generation.stack import decoder_stack as decoder_stack  # for the pass
 
@@ -64,13 +66,18 @@ class _Programs:
 
     def __init__(self, model: Any):
         self.marks = _marks(model)
-        self.prefill: BoundedCache[_Shape, DirectProgram] = BoundedCache(_MAX_PROGRAMS)
+        self.prefill: BoundedCache[Any, DirectProgram] = BoundedCache(_MAX_PROGRAMS)
         self.step: BoundedCache[Any, DirectProgram] = BoundedCache(_MAX_PROGRAMS)
+        self.check: BoundedCache[Any, DirectProgram] = BoundedCache(_MAX_PROGRAMS)
 
-    def of(self, model: Any, shape: _Shape) -> tuple[DirectProgram, DirectProgram]:
-        first = self.prefill.get(shape)
+    def of(
+        self, model: Any, shape: _Shape, kept: tuple[Aval, ...]
+    ) -> tuple[DirectProgram, DirectProgram]:
+        """The programs of the first tokens, after those of a prompt cache if `kept` has its types,
+        and of every further one."""
+        first = self.prefill.get((shape, kept))
         if first is None:
-            first = self.prefill.add(shape, _compile_prefill(model, shape))
+            first = self.prefill.add((shape, kept), _compile_prefill(model, shape, kept))
         key = (*[shape.__dict__[k] for k in shape.__dict__ if k != "bucket"], *first.outs)
         step = self.step.get(key)
         if step is None:
@@ -123,17 +130,37 @@ def _flat(cache: KVCache) -> list[Tensor]:
     return [t for pair in cache.layers for t in pair]
 
 
-def _compile_prefill(model: Any, shape: _Shape) -> DirectProgram:
+def _compile_prefill(model: Any, shape: _Shape, kept: tuple[Aval, ...]) -> DirectProgram:
+    """The program of a prompt, or of what follows the tokens in a prompt cache."""
+    penalties = shape.adjusting.penalties
+    types = [
+        aval((shape.batch, shape.bucket), dt.int64),
+        aval((shape.batch,), dt.int64),
+        aval((), dt.int64),
+        aval((shape.ends,), dt.int64),
+        *_SETTINGS,
+        *shape.adjusting.types(),
+    ]
+    more = [aval((1,), dt.int64), *kept] if kept else []
+    if kept and penalties:  # which are of all tokens
+        more += [aval((1, shape.length), dt.int64), aval((1,), dt.int64)]
+
     def prefill(arguments: list[Tensor]) -> list[Tensor]:
-        ids, counts, offset, ends, *settings = arguments
+        ids, counts, offset, ends, *settings = arguments[: len(types)]
         cache = KVCache(shape.length)
+        whole, total = ids, counts
+        if kept:
+            cache.place, *flat = arguments[len(types) :]
+            if penalties:
+                *flat, whole, total = flat
+            cache.layers = list(zip(flat[::2], flat[1::2], strict=True))
         cache.counts = counts
         logits = logits_of(model, ids, cache)
         if logits.shape[1] != 1:
             logits = cache.last(logits)
         history = None
-        if shape.adjusting.penalties:
-            history = shape.adjusting.start(ids, counts, logits.shape[-1])
+        if penalties:
+            history = shape.adjusting.start(whole, total, logits.shape[-1])
         token = _choose(logits, offset, settings, shape, history)
         token, ended = _after(token, paddle.zeros([shape.batch], "bool"), settings, ends)
         cache.advance(counts)
@@ -144,15 +171,7 @@ def _compile_prefill(model: Any, shape: _Shape) -> DirectProgram:
         after = [] if history is None else [shape.adjusting.add(history, token)]
         return [token, cache.place, ended, offset + 1, tokens, zero + 1, *_flat(cache), *after]
 
-    types = [
-        aval((shape.batch, shape.bucket), dt.int64),
-        aval((shape.batch,), dt.int64),
-        aval((), dt.int64),
-        aval((shape.ends,), dt.int64),
-        *_SETTINGS,
-        *shape.adjusting.types(),
-    ]
-    return DirectProgram(prefill, types, (), "generate")
+    return DirectProgram(prefill, [*types, *more], (), "generate")
 
 
 def _compile_step(model: Any, shape: _Shape, state: Sequence[Aval]) -> DirectProgram:
@@ -220,6 +239,8 @@ class _Run:
         seed: int | None,
         cache_length: int | None,
         adjustments: tuple[Any, ...] = (),
+        prompt_cache: PromptCache | None = None,
+        lookup: int = 0,
     ):
         strategy, ends = _options(new, decode_strategy, temperature, top_k, top_p, eos_token_id)
         pad = pad_token_id if pad_token_id is not None else (ends[0] if ends else 0)
@@ -228,13 +249,34 @@ class _Run:
         batch, rows = ids.shape
         bucket = bucket_of(rows)
         length = cache_length or bucket_of(bucket + new)
+        self.prompt, seen = ids[0, : counts[0]].tolist(), 0
+        if (prompt_cache is not None or lookup) and batch != 1:
+            raise InvalidArgument(
+                "[generate] prompt_cache and lookup are for one prompt at a time. Received: "
+                f"{batch} prompts"
+            )
+        if prompt_cache is not None:
+            seen = prompt_cache.shared(model, self.prompt)
+            length = max(length, prompt_cache.length)
         if rows + new > length or bucket > length:
             raise InvalidArgument(
                 f"[generate] a prompt of {rows} tokens (padded to {bucket}) and {new} new ones do "
                 f"not fit a cache of {length}. Give a larger cache_length, or fewer tokens"
             )
+        if seen:  # the padding must end where that of the whole prompt would
+            total = len(self.prompt)
+            seen = max(0, min(seen, bucket_of(total) - bucket_of(total - seen)))
+        if seen:
+            ids, counts = ids[:, seen : counts[0]], counts - seen
+            rows = ids.shape[1]
+            bucket = bucket_of(rows)
         training = bool(getattr(model, "training", False))
         adjusted, numbers = adjusting(*adjustments)
+        if lookup and (strategy != "greedy" or adjusted.types() or lookup < 0):
+            raise InvalidArgument(
+                "[generate] lookup is a number of tokens, for the likeliest token every time "
+                "without penalties, biases and min_p"
+            )
         shape = _Shape(
             batch,
             bucket,
@@ -246,7 +288,9 @@ class _Run:
             trace.state.trace.amp,
             adjusted,
         )
-        first, again = _programs(model).of(model, shape)
+        kept = tuple(prompt_cache.types(length)) if prompt_cache is not None and seen else ()
+        first, again = _programs(model).of(model, shape, kept)
+        self.model, self.length, self.after = model, length, 1 if adjusted.penalties else 0
         key, offset = random.default_generator.draw() if seed is None else (seed, 0)
         put = again.put
         self.settings = [
@@ -263,7 +307,15 @@ class _Run:
         self.again = again.bind()
         # Keys of one generation are offsets of one stream; the high half keeps streams apart.
         start = put(np.asarray(offset << 32, np.int64))
-        self.state = first.bind()(put(padded), put(counts), start, *self.settings)
+        more = []
+        if prompt_cache is not None and seen:
+            more = [put(np.asarray([seen], np.int64)), *map(put, prompt_cache.arrays(length))]
+            if adjusted.penalties:
+                whole = np.zeros((1, length), np.int64)
+                whole[0, : len(self.prompt)] = self.prompt
+                more += [put(whole), put(np.asarray([len(self.prompt)], np.int64))]
+        self.put = put
+        self.state = first.bind()(put(padded), put(counts), start, *self.settings, *more)
 
     def step(self) -> None:
         self.state = self.again(*self.state, *self.settings)
@@ -278,6 +330,42 @@ class _Run:
 
     def tokens(self, count: int) -> np.ndarray:
         return np.asarray(self.state[_TOKENS_AT])[:, :count]
+
+    @property
+    def place(self) -> int:
+        """How many tokens of the only sample are in the cache."""
+        return int(np.asarray(self.state[1])[0])
+
+    @property
+    def _layers(self) -> list[Any]:
+        return self.state[_HEAD : len(self.state) - self.after]
+
+    def keep(self, prompt_cache: PromptCache | None, new: Sequence[int]) -> None:
+        """Leave what was made of the prompt and of `new` tokens to later generations."""
+        if prompt_cache is not None:
+            text = [*self.prompt, *new]
+            prompt_cache.keep(self.model, text[: self.place], self._layers)
+
+    def check(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The best token after each of `tokens`, which follow those in the cache, and whether it is
+        clearly the best."""
+        layers = self._layers
+        types = [aval(tuple(a.shape), dt.as_dtype(a.dtype)) for a in layers]
+        key = len(tokens), tuple(types), trace.state.trace.amp, self.model.training
+        programs = _programs(self.model)
+        found = programs.check.get(key)
+        if found is None:
+            made = compile_check(self.model, logits_of, len(tokens), self.length, types)
+            found = programs.check.add(key, made)
+        ids = self.put(np.asarray([tokens], np.int64))
+        best, clear, *layers = found.bind()(ids, self.state[1], *layers)
+        self.state = [*self.state[:_HEAD], *layers]
+        return np.asarray(best)[0], np.asarray(clear)[0]
+
+    def resume(self, token: int, place: int) -> None:
+        """Go on from `token`, which follows the first `place` tokens of the cache."""
+        now = [self.put(np.asarray([n], np.int64)) for n in (token, place)]
+        self.state = [*now, *self.state[2:]]
 
 
 def checked_prompt(input_ids: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -345,6 +433,8 @@ def generate(
     pad_token_id: int | None = None,
     seed: int | None = None,
     cache_length: int | None = None,
+    prompt_cache: PromptCache | None = None,
+    lookup: int = 0,
 ) -> Tensor:
     """Continue `input_ids` [batch, tokens]; returns the new tokens [batch, up to max_new_tokens].
 
@@ -359,6 +449,10 @@ def generate(
     divides the scores of tokens that the prompt or the new text has; `presence_penalty` is taken
     from those of the new text, and `frequency_penalty` once for each time they are there.
     `logit_bias` adds to tokens' scores.
+
+    `prompt_cache` keeps what the model made of the prompt and of the new tokens; the next
+    generation reads only what differs. `lookup` proposes up to that many tokens at once where the
+    text repeats itself, and takes those that one at a time would give. Both are for one prompt.
 
         tokens = generate(model, prompt, 100, decode_strategy="sampling", top_p=0.9)
     """
@@ -377,7 +471,11 @@ def generate(
             seed,
             cache_length,
             (min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias),
+            prompt_cache,
+            lookup,
         )
+        if lookup:
+            return _looked_up(run, max_new_tokens, lookup, prompt_cache)
         earlier, done = run.ended, 1
         while done < max_new_tokens:
             if run.ends and done % _LOOK_EVERY == 0:
@@ -388,7 +486,14 @@ def generate(
             run.step()
             done += 1
         tokens = run.tokens(done)
+        run.keep(prompt_cache, tokens[0].tolist())
     return paddle.to_tensor(tokens[:, : _used(tokens, run.ends)])
+
+
+def _looked_up(run: _Run, new: int, lookup: int, prompt_cache: PromptCache | None) -> Tensor:
+    found = list(tokens_by_lookup(run, new, lookup))
+    run.keep(prompt_cache, found)
+    return paddle.to_tensor(np.asarray([found], np.int64))
 
 
 def _used(tokens: np.ndarray, ends: Sequence[int]) -> int:
@@ -419,6 +524,8 @@ def stream(
     pad_token_id: int | None = None,
     seed: int | None = None,
     cache_length: int | None = None,
+    prompt_cache: PromptCache | None = None,
+    lookup: int = 0,
 ) -> Iterator[list[int]]:
     """As `generate`, but yields each step's tokens, one per sample, as soon as they are there.
 
@@ -439,10 +546,27 @@ def stream(
             seed,
             cache_length,
             (min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias),
+            prompt_cache,
+            lookup,
         )
-    for i in range(max_new_tokens):
+    given: list[int] = []  # of the first sample
+    try:
+        for tokens in _each(run, max_new_tokens, lookup):
+            given.append(tokens[0])
+            yield tokens
+    except GeneratorExit:
+        run.keep(prompt_cache, given)
+        raise
+    run.keep(prompt_cache, given)
+
+
+def _each(run: _Run, new: int, lookup: int) -> Iterator[list[int]]:
+    if lookup:
+        yield from ([token] for token in tokens_by_lookup(run, new, lookup))
+        return
+    for i in range(new):
         token, ended = run.token, run.ended
-        if i + 1 < max_new_tokens:
+        if i + 1 < new:
             run.step()
         yield np.asarray(token).tolist()
         if run.ends and bool(np.asarray(ended).all()):
