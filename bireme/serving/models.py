@@ -212,15 +212,18 @@ class Embedder:
     def __init__(self, path: str):
         from bireme import zoo
 
-        self.embed = zoo.task("embedding", path)
-        self.outputs = {"embedding": ("FP32", [-1, self.vectors(["a"]).shape[1]])}
+        self.embed: Any = zoo.task("embedding", path)
+        width = self.vectors(["a"]).shape[1]
+        self.outputs = {"embedding": ("FP32", [-1, width]), "tokens": ("INT64", [-1])}
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """[texts, width]"""
         return np.asarray(self.embed(list(texts)), np.float32)
 
     def predict(self, text: np.ndarray) -> Mapping[str, Any]:
-        return {"embedding": self.vectors([text_of(t) for t in text])}
+        texts = [text_of(t) for t in text]
+        counts = np.asarray(self.embed.counts(texts), np.int64)
+        return {"embedding": self.vectors(texts), "tokens": counts}
 
 
 def text_of(data: bytes | str) -> str:

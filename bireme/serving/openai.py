@@ -176,6 +176,7 @@ class OpenAi:
             raise BadRequest(f"encoding_format must be float or base64. Received: {form!r:.100}")
         fields.done()
         vectors: list[np.ndarray] = []
+        counts: list[int] = []
         most = version.sizes[-1]
         for at in range(0, len(texts), most):
             part = np.empty(len(texts[at : at + most]), object)
@@ -184,12 +185,15 @@ class OpenAi:
             _, found = await infer(self._models, request, http.watch)
             http.forget()
             vectors += list(found["embedding"])
+            counts += found["tokens"].tolist() if "tokens" in found else []
         data = [
             {"object": "embedding", "index": i, "embedding": _vector(v, form)}
             for i, v in enumerate(vectors)
         ]
-        usage = {"prompt_tokens": 0, "total_tokens": 0}
-        return json_response({"object": "list", "data": data, "model": name, "usage": usage})
+        answer = {"object": "list", "data": data, "model": name}
+        if len(counts) == len(texts):
+            answer["usage"] = {"prompt_tokens": sum(counts), "total_tokens": sum(counts)}
+        return json_response(answer)
 
 
 def _vector(vector: np.ndarray, form: str) -> Any:
@@ -199,9 +203,11 @@ def _vector(vector: np.ndarray, form: str) -> Any:
 
 
 def _embeds(signature: Any) -> bool:
-    return [f.name for f in signature.inputs] == ["text"] and [
-        f.name for f in signature.outputs
-    ] == ["embedding"]
+    names = {f.name for f in signature.outputs}
+    return [f.name for f in signature.inputs] == ["text"] and names in (
+        {"embedding"},
+        {"embedding", "tokens"},
+    )
 
 
 def _only(http: Http, method: str) -> None:

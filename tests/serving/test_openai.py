@@ -27,11 +27,12 @@ class Vectors:
     """What stands for an embedding model."""
 
     inputs: ClassVar[Any] = {"text": ("BYTES", [-1])}
-    outputs: ClassVar[Any] = {"embedding": ("FP32", [-1, 2])}
+    outputs: ClassVar[Any] = {"embedding": ("FP32", [-1, 2]), "tokens": ("INT64", [-1])}
     batched = True
 
     def predict(self, text: np.ndarray) -> Any:
-        return {"embedding": np.array([[len(t), 1] for t in text], np.float32)}
+        counts = np.array([len(t) for t in text])
+        return {"embedding": np.stack([counts, counts**0], 1).astype("f4"), "tokens": counts}
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +153,9 @@ def test_models_and_embeddings(ask: Ask) -> None:
     assert [(r["id"], r["chat"]) for r in rows] == [("tiny", True), ("vectors", False)]
     assert ask("GET", "/v1/models/tiny")[2]["context"] == 128
     body = {"model": "vectors", "input": ["abc", "d"]}
-    found = ask("POST", "/v1/embeddings", body)[2]["data"]
-    assert [r["embedding"] for r in found] == [[3, 1], [1, 1]]
+    answer = ask("POST", "/v1/embeddings", body)[2]
+    assert [r["embedding"] for r in answer["data"]] == [[3, 1], [1, 1]]
+    assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
     many = ask("POST", "/v1/embeddings", {**body, "input": ["a" * i for i in range(40)]})[2]["data"]
     assert [r["embedding"][0] for r in many] == list(range(40))
     coded = ask("POST", "/v1/embeddings", {**body, "encoding_format": "base64"})[2]["data"]

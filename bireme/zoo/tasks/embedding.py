@@ -100,6 +100,10 @@ class Embedding:
         found = np.stack([r[0] for r in rows])
         return found[0] if single else found
 
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens of each text are read, special ones included."""
+        return [len(e.ids) for e in self.text.encoded(texts)]
+
     def similarity(self, texts: str | Sequence[str], others: str | Sequence[str]) -> np.ndarray:
         """The cosines of texts' vectors and others' [texts, others]."""
         a, b = (np.atleast_2d(self(t)) for t in (texts, others))

@@ -144,6 +144,12 @@ def test_other_weights_give_other_vectors(tmp_path: pathlib.Path) -> None:
     assert np.abs(embed("the cat") - before).max() > 1e-3
 
 
+def test_tokens_are_counted_as_they_are_read(tmp_path: pathlib.Path) -> None:
+    embed: Any = task("embedding", _folder(tmp_path, "base"), max_length=5)
+    short, long = embed.counts(["cat", "the cat " * 20])
+    assert 0 < short < long == 5
+
+
 def test_classes(tmp_path: pathlib.Path) -> None:
     classify: Any = task("sentiment-analysis", _folder(tmp_path, "classifier", ["good", "bad"]))
     texts = _texts(9)
