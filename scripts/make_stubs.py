@@ -37,7 +37,8 @@ _ALIASES = {n for n in vars(signature_types) if n[0].isupper()} - {
 _KNOWN = _ALIASES | {
     "Any", "Callable", "Iterator", "None", "Sequence", "Size", "Tensor", "Value", "bool",
     "builtins", "complex", "dict", "float", "int", "list", "np", "ndarray", "str", "tuple",
-    "FloatLimits", "IntegerLimits", "Generator", "RngState", "HookHandle", "NumberOfElements", "DType", "Place", "TopKRetType", "type", "object",
+    "FloatLimits", "Generator", "HookHandle", "IntegerLimits", "RngState",
+    "NumberOfElements", "DType", "Place", "TopKRetType", "type", "object",
 }  # fmt: skip
 
 _HEADER = '''# ruff: noqa

@@ -19,8 +19,13 @@
 // XLA's header declares these two, and leaves to whoever calls handlers what they are.
 struct XLA_FFI_Error {
   std::string message;
+  XLA_FFI_Error_Code code;
 };
+#if XLA_FFI_API_MAJOR > 0 || XLA_FFI_API_MINOR >= 4  // jaxlib 0.11 renamed it
+struct XLA_FFI_InvokeContext {
+#else
 struct XLA_FFI_ExecutionContext {
+#endif
   int64_t threads;
 };
 
@@ -102,10 +107,17 @@ void Share(int64_t threads, int64_t count, const std::function<void(int64_t)>& w
 }
 
 XLA_FFI_Error* CreateError(XLA_FFI_Error_Create_Args* args) {
-  return new XLA_FFI_Error{args->message};
+  return new XLA_FFI_Error{args->message, args->errc};
 }
 
+#if XLA_FFI_API_MAJOR > 0 || XLA_FFI_API_MINOR >= 4
+void GetDetails(XLA_FFI_Error_GetDetails_Args* args) {
+  args->message = args->error->message.c_str();
+  args->errc = args->error->code;
+}
+#else
 void GetMessage(XLA_FFI_Error_GetMessage_Args* args) { args->message = args->error->message.c_str(); }
+#endif
 
 void DestroyError(XLA_FFI_Error_Destroy_Args* args) { delete args->error; }
 
@@ -127,7 +139,11 @@ const XLA_FFI_Api* Api() {
     made->api_version.major_version = XLA_FFI_API_MAJOR;
     made->api_version.minor_version = XLA_FFI_API_MINOR;
     made->XLA_FFI_Error_Create = CreateError;
+#if XLA_FFI_API_MAJOR > 0 || XLA_FFI_API_MINOR >= 4
+    made->XLA_FFI_Error_GetDetails = GetDetails;
+#else
     made->XLA_FFI_Error_GetMessage = GetMessage;
+#endif
     made->XLA_FFI_Error_Destroy = DestroyError;
     made->XLA_FFI_ThreadPool_Schedule = Schedule;
     made->XLA_FFI_ThreadPool_NumThreads = NumThreads;
