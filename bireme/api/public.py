@@ -16,9 +16,10 @@ from inspect import signature, unwrap
 from types import FunctionType, MappingProxyType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
+from bireme.api.in_place import in_place_of
 from bireme.api.keywords import guarded, shim, taking
 from bireme.core.tensor import Tensor
-from bireme.core.views import assign, in_place_of
+from bireme.core.views import assign
 
 F = TypeVar("F", bound=Callable[..., Any])
 InPlace = bool | Literal["function", "method"]

@@ -12,10 +12,9 @@ list; the first write does the rest.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import lru_cache, partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -28,8 +27,6 @@ from bireme.core.value import overwrite
 if TYPE_CHECKING:
     from bireme.core.aval import Aval
     from bireme.core.tensor import Tensor
-
-_F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Step:
@@ -224,29 +221,6 @@ def assign(tensor: Tensor, result: Tensor, name: str) -> Tensor:
     if not state.trace.in_layer:
         state.trace.begin_step()  # a write of the user's own stands, whatever fails later
     return tensor
-
-
-def in_place_of(function: Callable[..., Any]) -> Callable[[_F], _F]:
-    """Mark the in-place form of a function. In a static program it is the function itself, and
-    says so, as in Paddle: a program's variables are written by `paddle.assign(value, output=x)`."""
-
-    def mark(form: _F) -> _F:
-        @wraps(form)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if state.trace.changes_tensors:
-                return form(*args, **kwargs)
-            warnings.warn(
-                f"{call.__name__}() does not change its tensor in a static program: it returns "
-                f"what {function.__name__}() returns. Go on with that result, or write "
-                "paddle.assign(result, output=x)",
-                UserWarning,
-                stacklevel=2,
-            )
-            return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
-
-    return mark
 
 
 def replace(

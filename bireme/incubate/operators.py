@@ -12,8 +12,8 @@ from bireme.core.tensor import Tensor, constant
 from bireme.geometric import reindex_graph, sample_neighbors, send_u_recv
 from bireme.nn.functional import softmax
 from bireme.ops.contents import Result, reads_contents
-from bireme.ops.creation import tril
 from bireme.ops.math_unary import assign_value
+from bireme.ops.matrices import tril
 from bireme.ops.reduction import mean, sum
 
 

@@ -56,7 +56,15 @@ def make_parameter(
     settings = as_param_attr(attr)
     if settings is None:
         return None
-    dims = tuple(int(d) for d in shape)
+    for d in (sizes := list(shape)):
+        if isinstance(d, float):
+            raise TypeMismatch(f"[create_parameter] sizes must be integers. Received: {sizes}")
+    if default_initializer is not None and not isinstance(default_initializer, init.Initializer):
+        raise TypeMismatch(
+            "[create_parameter] default_initializer must be an initializer. Received: "
+            f"{type(default_initializer).__name__}"
+        )
+    dims = tuple(int(d) for d in sizes)
     if any(d < 0 for d in dims):
         raise InvalidArgument(f"[create_parameter] sizes must not be negative. Received: {dims}")
     kind = dt.default_float() if dtype is None else dt.as_dtype(dtype)

@@ -7,12 +7,13 @@ from types import ModuleType
 
 # Which namespaces a family's functions belong to is said where they are defined (`@public`).
 FAMILIES = (
-    "creation", "conversion", "math_unary", "math", "complexes", "special", "logic", "reduction",
+    "creation", "matrices",
+    "conversion", "math_unary", "math", "complexes", "special", "logic", "reduction",
     "scan", "statistics", "linalg", "decomposition", "search", "manipulation", "joining", "slicing",
     "rearrange", "indexing", "distance", "random", "activation", "softmax", "common", "dropout",
     "padding", "conv", "pooling", "pooling_adaptive", "resize", "vision", "norm", "loss",
     "loss_class", "loss_metric", "loss_ctc", "attention", "rnn", "rnn_projected",
-    "attention_packed", "sampling",
+    "attention_packed", "sampling", "least_squares",
     "experts", "fft", "signal", "lowrank", "control_flow", "forms", "inplace", "viterbi", "top_p",
 )  # fmt: skip
 

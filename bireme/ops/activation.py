@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.in_place import in_place_of
 from bireme.api.public import another_name, namespace
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch
@@ -429,10 +430,19 @@ def _elu(xp, x, alpha):
     return xp.where(x > 0, x, alpha * xp.expm1(x))
 
 
-@public(inplace=True)
+@public
 def elu(x: Tensor, alpha: float = 1.0, name: str | None = None) -> Tensor:
     """x above zero, alpha * (exp(x) - 1) below."""
     return _elu(x, float(alpha))
+
+
+@public
+@in_place_of(elu)
+def elu_(x: Tensor, alpha: float = 1.0, name: str | None = None) -> Tensor:
+    """`elu` in place, which needs an alpha from 0: its gradient is taken from the result."""
+    if alpha < 0:
+        raise InvalidArgument(f"[elu_] alpha must be 0 or more; use elu. Received: {alpha}")
+    return assign(x, elu(x, alpha), "elu_")
 
 
 @op(

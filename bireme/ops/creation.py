@@ -26,13 +26,13 @@ from bireme.api.types import (
     TensorLike,
 )
 from bireme.core import dtype as dt
-from bireme.core.aval import Aval, aval
+from bireme.core.aval import aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.place import as_place, default_place, keep_on_host
 from bireme.core.tensor import Tensor, constant, on_device
 from bireme.core.trace import state
-from bireme.ops.axes import axis_in, ints
+from bireme.ops.axes import ints
 from bireme.ops.contents import Result, reads_contents
 
 _indices = builtins.range  # the name `range` is Paddle's below
@@ -405,7 +405,8 @@ def linspace(
     name: str | None = None, *, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`num` numbers at equal distances from start to stop, both included."""
-    made = constant(_even(start, stop, num, "linspace").astype(_dtype(dtype).numpy))
+    want = _one_of(dtype, "linspace", "is_integer is_floating")
+    made = constant(_even(start, stop, num, "linspace").astype(want.numpy))
     return placed(made, device, requires_grad)
 
 
@@ -422,179 +423,23 @@ def logspace(
     dtype: DTypeLike | None = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """base to the powers from start to stop."""
+    want = _one_of(dtype, "logspace", "is_integer is_floating")
     powers = _even(start, stop, num, "logspace")
-    return constant((_number(base, "logspace", "base") ** powers).astype(_dtype(dtype).numpy))
+    return constant((_number(base, "logspace", "base") ** powers).astype(want.numpy))
 
 
-# --- matrices ---------------------------------------------------------------------------------
-
-
-@public(also={"m": "num_columns", "n": "num_rows"}, out=True)
-def eye(
-    num_rows: IntOrTensor, num_columns: IntOrTensor | None = None, dtype: DTypeLike | None = None,
-    name: str | None = None, *, device: DeviceLike | None = None, requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Ones on the main diagonal, zeros elsewhere."""
-    rows = ints(num_rows, "num_rows")[0]
-    columns = rows if num_columns is None else ints(num_columns, "num_columns")[0]
-    _shape((rows, columns), "eye")
+def _one_of(dtype: Any, where: str, kinds: str) -> dt.DType:
+    """The dtype that was asked for, if it is of these kinds; Paddle has no others there."""
     want = _dtype(dtype)
-    if rows * columns * want.itemsize <= _SMALL:
-        made = constant(np.eye(rows, columns, dtype=want.numpy))
-    else:
-        made = _eye(rows=rows, columns=columns, dtype=want.name)
-    return placed(made, device, requires_grad, pin_memory)
-
-
-@op(name="eye", inputs=(), differentiable=False,
-    infer=lambda rows, columns, dtype: aval((rows, columns), dt.as_dtype(dtype)))  # fmt: skip
-def _eye(xp, rows=1, columns=1, dtype="float32"):
-    """Ones on the main diagonal."""
-    return xp.eye(rows, columns, dtype=dt.as_dtype(dtype).numpy)
-
-
-def _check_matrix(x: Any, **_: Any) -> None:
-    if x.ndim < 2:
-        raise ShapeMismatch("takes a tensor of at least two dimensions")
-
-
-@public(also={"input": "x"}, out=True, inplace=True)
-@op(
-    vjp=lambda xp, grad, diagonal: (xp.tril(grad, diagonal),), check=_check_matrix,
-    infer=lambda x, diagonal: x, exact=True,
-)  # fmt: skip
-def tril(xp, x, diagonal=0):
-    """x with zeros above the given diagonal."""
-    return xp.tril(x, diagonal)
-
-
-@public(also={"input": "x"}, out=True, inplace=True)
-@op(
-    vjp=lambda xp, grad, diagonal: (xp.triu(grad, diagonal),), check=_check_matrix,
-    infer=lambda x, diagonal: x, exact=True,
-)  # fmt: skip
-def triu(xp, x, diagonal=0):
-    """x with zeros below the given diagonal."""
-    return xp.triu(x, diagonal)
-
-
-def _diag_type(x: Aval, padding: Any, offset: int) -> Aval:
-    if x.ndim > 2:
-        raise ShapeMismatch("takes a vector or a matrix")
-    if x.ndim < 2:
-        n = (x.shape[0] if x.ndim else 1) + abs(offset)
-        return aval((n, n), x.dtype)
-    rows, columns = x.shape
-    n = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
-    return aval((max(0, n),), x.dtype)
-
-
-def _diag_vjp(xp: Any, grad: Any, types: Any, offset: int) -> tuple[Any, None]:
-    shape = types[0].shape
-    if len(shape) < 2:
-        return xp.diagonal(grad, offset).reshape(shape), None
-    full = xp.zeros(shape, grad.dtype)
-    n = grad.shape[0]
-    i = xp.arange(n) + max(0, -offset)
-    j = xp.arange(n) + max(0, offset)
-    if xp is np:
-        full[i, j] = grad
-        return full, None
-    return full.at[i, j].set(grad), None
-
-
-@op(name="diag", inputs=("x", "padding"), vjp=_diag_vjp, infer=_diag_type)
-def _diag(xp, x, padding=0, offset=0):
-    """The diagonal of a matrix, or the matrix with a given diagonal."""
-    if x.ndim == 2:
-        return xp.diagonal(x, offset)
-    made = xp.diag(xp.atleast_1d(x), offset)
-    n = made.shape[0]
-    on = xp.eye(n, n, offset, dtype=bool)
-    return xp.where(on, made, xp.asarray(padding).astype(x.dtype))
-
-
-@public
-def diag(x: Tensor, offset: int = 0, padding_value: Scalar = 0, name: str | None = None) -> Tensor:
-    """The diagonal of a matrix, or the matrix with diagonal x and `padding_value` elsewhere."""
-    return _diag(x, padding_value, offset)
-
-
-@public
-def diagflat(x: Tensor, offset: int = 0, name: str | None = None) -> Tensor:
-    """The matrix whose diagonal is the flattened x."""
-    if x.ndim != 1:
-        from bireme.ops.scan import _flatten_all
-
-        x = _flatten_all(x)
-    return _diag(x, 0, offset)
-
-
-def _embed_vjp(xp: Any, grad: Any, offset: int, dim1: int, dim2: int) -> tuple[Any]:
-    return (xp.diagonal(grad, offset, dim1, dim2),)
-
-
-@op(name="diag_embed", vjp=_embed_vjp)
-def _diag_embed(xp, x, offset=0, dim1=-2, dim2=-1):
-    """The last dimension as the diagonal of matrices in dim1 and dim2."""
-    n = x.shape[-1] + abs(offset)
-    on = xp.eye(n, n, offset, dtype=bool)
-    pad = [(0, 0)] * (x.ndim - 1) + [(max(0, -offset), max(0, offset))]
-    rows = xp.pad(x, pad)[..., :, None]
-    return xp.moveaxis(xp.where(on, rows, xp.zeros_like(rows)), (-2, -1), (dim1, dim2))
-
-
-@public
-def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices in dim1 and dim2 whose diagonals are the last dimension of `input`."""
-    input = input if isinstance(input, Tensor) else to_tensor(input)
-    first = axis_in(dim1, input.ndim + 1, "diag_embed", "dim1")
-    second = axis_in(dim2, input.ndim + 1, "diag_embed", "dim2")
-    if first == second:
-        raise InvalidArgument(
-            f"[diag_embed] dim1 and dim2 must differ. Received: {dim1} and {dim2}"
+    known = not want.is_integer or want in (dt.int32, dt.int64)
+    if not known or not any(getattr(want, k) for k in kinds.split()):
+        raise TypeMismatch(
+            f"[{where}] dtype must be int32, int64"
+            + (" or a floating type" if "floating" in kinds else "")
+            + (" or a complex one" if "complex" in kinds else "")
+            + f"; write .astype('{want.name}') behind the call. Received: {want.name}"
         )
-    return _diag_embed(input, offset, first, second)
-
-
-@public
-def tril_indices(row: int, col: int, offset: int = 0, dtype: DTypeLike = "int64") -> Tensor:
-    """Rows and columns of the lower triangle of a row x col matrix."""
-    found = np.stack(np.tril_indices(row, offset, col))
-    return constant(found.astype(dt.as_dtype(dtype).numpy))
-
-
-@public
-def triu_indices(
-    row: int, col: int | None = None, offset: int = 0, dtype: DTypeLike = "int64"
-) -> Tensor:
-    """Rows and columns of the upper triangle of a row x col matrix."""
-    found = np.stack(np.triu_indices(row, offset, row if col is None else col))
-    return constant(found.astype(dt.as_dtype(dtype).numpy))
-
-
-@op(name="vander")
-def _vander(xp, x, n=1, increasing=False):
-    """Powers of x as columns."""
-    columns = [xp.ones_like(x)]
-    for _ in _indices(n - 1):
-        columns.append(columns[-1] * x)
-    columns = columns[:n] if increasing else columns[:n][::-1]
-    return xp.stack(columns, axis=-1)
-
-
-@public(takes="ifc")
-def vander(
-    x: Tensor, n: int | None = None, increasing: bool = False, name: str | None = None
-) -> Tensor:
-    """The matrix whose columns are powers of the vector x, falling unless `increasing`."""
-    if x.ndim != 1:
-        raise ShapeMismatch(f"[vander] takes a vector. Received: {x.shape}")
-    count = x.shape[0] if n is None else n
-    if count < 0:
-        raise InvalidArgument(f"[vander] n must be 0 or more. Received: {n}")
-    return zeros([x.shape[0], 0], x.dtype) if count == 0 else _vander(x, count, increasing)
+    return want
 
 
 # --- grids and combinations -------------------------------------------------------------------

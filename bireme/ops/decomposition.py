@@ -223,8 +223,10 @@ def cholesky_solve(x: Tensor, y: Tensor, upper: bool = False, name: str | None =
 @public(method=True)
 def cholesky_inverse(x: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
     """The inverse of the matrix whose Cholesky root is x."""
-    from bireme.ops.creation import eye
+    from bireme.ops.matrices import eye
 
+    if x.ndim != 2:
+        raise ShapeMismatch(f"[cholesky_inverse] x must be a matrix. Received: shape {x.shape}")
     return cholesky_solve(eye(x.shape[-1], dtype=x.dtype), x, upper)
 
 
@@ -311,7 +313,19 @@ def _check_uplo(uplo: str, name: str) -> None:
         raise InvalidArgument(f"[{name}] UPLO must be 'L' or 'U'. Received: {uplo!r}")
 
 
-@op(name="eigh", check=_check_square,
+def _eigh_vjp(xp: Any, grad: Any, out: Any, uplo: str) -> tuple[Any]:
+    """Symmetric, as in Paddle, though one triangle alone is read."""
+    values, vectors = out
+    turned = _transposed(xp, vectors)
+    own = xp.eye(values.shape[-1], dtype=bool)
+    gaps = xp.where(own, 1, values[..., None, :] - values[..., :, None])
+    inner = xp.where(own, 0, xp.matmul(turned, grad[1]) / gaps)
+    whole = xp.where(own, grad[0][..., None, :].astype(inner.dtype), inner)
+    made = xp.matmul(xp.matmul(vectors, whole), turned)
+    return ((made + _transposed(xp, made)) / 2,)
+
+
+@op(name="eigh", vjp=_eigh_vjp, check=_check_square,
     infer=lambda x, uplo: (aval(x.shape[:-1], _real_dtype(x.dtype)), x))  # fmt: skip
 def _eigh(xp, x, uplo="L"):
     """(eigenvalues, eigenvectors) of symmetric matrices."""
@@ -411,8 +425,9 @@ def matrix_power(x: Tensor, n: int, name: str | None = None) -> Tensor:
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeMismatch(f"[matrix_power] takes square matrices. Received: {x.shape}")
     if n == 0:
-        from bireme.ops.creation import eye, zeros_like
+        from bireme.ops.creation import zeros_like
         from bireme.ops.math import plus
+        from bireme.ops.matrices import eye
 
         return plus(zeros_like(x), eye(x.shape[-1], dtype=x.dtype))
     base = inverse(x) if n < 0 else x
@@ -458,41 +473,11 @@ def matrix_rank(
     name: str | None = None,
 ) -> Tensor:
     """How many singular values count as not zero, by absolute and relative limits."""
-    if tol is not None and atol is not None:
-        raise InvalidArgument("[matrix_rank] give tol or atol, not both. Received: both")
+    if tol is not None and (atol is not None or rtol is not None):
+        raise InvalidArgument(
+            "[matrix_rank] give tol, or atol and rtol. Received: tol and another of them"
+        )
     return _matrix_rank(x, atol if tol is None else tol, rtol, hermitian)
-
-
-@public(method=True)
-def lstsq(
-    x: Tensor,
-    y: Tensor,
-    rcond: float | None = None,
-    driver: str | None = None,
-    name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(solution, residuals, rank, singular values) of the least squares problem x @ z = y."""
-    drivers = (None, "gels", "gelsy", "gelsd", "gelss")
-    if driver not in drivers:
-        raise InvalidArgument(f"[lstsq] driver must be one of {drivers}. Received: {driver!r}")
-    machine = float(np.finfo(x.dtype.numpy).eps) * max(x.shape[-2:])
-    limit = machine if rcond is None else float(rcond)
-    solution = matmul(_pinv(x, limit, False), y)
-    rank = _matrix_rank(x, None, limit, False)
-    residuals = constant(np.zeros((0,), x.dtype.numpy))
-    if x.shape[-2] > x.shape[-1] and driver != "gelsy":
-        from bireme.ops.math import minus
-        from bireme.ops.math_unary import square
-        from bireme.ops.reduction import _sum
-
-        if bool((rank == x.shape[-1]).all()):
-            residuals = _sum(square(minus(matmul(x, solution), y)), -2, False)
-    values = svdvals(x) if driver in ("gelsd", "gelss") else constant(np.zeros((0,), x.dtype.numpy))
-    from bireme.ops.math_unary import cast
-
-    if driver == "gels":  # which assumes the full rank, and does not look
-        return solution, residuals, constant(np.zeros((0,), np.int64)), values
-    return solution, residuals, cast(rank, "int32"), values
 
 
 def _lu_types(x: Aval, pivot: bool) -> tuple[Aval, Aval]:
@@ -614,7 +599,10 @@ def matrix_exp(x: Tensor, name: str | None = None) -> Tensor:
 
 @op(name="matrix_exp", check=_check_square, infer=lambda x: x)
 def _matrix_exp(xp, x):
-    """The exponential of a matrix, by scaling, a Taylor series and squaring."""
+    """The exponential of a matrix, by scaling, a Taylor series and squaring, which loses digits:
+    float32 is computed in float64."""
+    kind = x.dtype
+    x = x.astype("complex128" if kind.kind == "c" else "float64")
     size = xp.max(xp.sum(xp.abs(x), axis=-1), axis=-1, initial=0)[..., None, None]
     halvings = xp.ceil(xp.log2(xp.where(size > 0, size, 1))) + 2
     halvings = xp.minimum(xp.maximum(halvings, 0), _MAX_SQUARINGS)
@@ -623,13 +611,15 @@ def _matrix_exp(xp, x):
     for k in range(1, 19):
         term = xp.matmul(term, scaled) / k
         total = total + term
-    return _square_repeatedly(xp, total, halvings)
+    return _square_repeatedly(xp, total, halvings).astype(kind)
 
 
 def _check_householder(x: Any, tau: Any) -> None:
     _check_matrices(x)
     if x.shape[-2] < x.shape[-1]:
         raise ShapeMismatch("x must have at least as many rows as columns")
+    if tau.shape and tau.shape[-1] > x.shape[-1]:
+        raise ShapeMismatch("tau has at most one number per column of x")
 
 
 @public(method=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from bireme.api.in_place import in_place_of
 from bireme.api.public import method, public
 from bireme.api.types import Axis, DTypeLike, Ints, Operand, Scalar, Shape
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
-from bireme.core.views import as_view, assign, check_inplace, in_place_of, replace
+from bireme.core.views import as_view, assign, check_inplace, replace
 from bireme.ops import manipulation as shapes
 from bireme.ops.axes import ints
 from bireme.ops.math_unary import assign_value, cast

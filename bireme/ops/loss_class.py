@@ -316,6 +316,8 @@ def cross_entropy(
             "[cross_entropy] label must have as many dimensions as input, or one less. Received: "
             f"input of shape {input.shape}, label of shape {label.shape}"
         )
+    if label_smoothing > 0.0 and label_rank < rank:
+        soft_label = False  # class numbers, which smoothing makes soft
     if soft_label or (label_smoothing > 0.0 and label_rank == rank and not _is_ints(label)):
         if ignore_index > 0:
             raise InvalidArgument(

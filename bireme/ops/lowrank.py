@@ -67,8 +67,7 @@ def _check_lowrank(name: str, x: Tensor, q: int | None, niter: int) -> int:
     if x.ndim < 2:
         raise ShapeMismatch(f"[{name}] takes a matrix, or a batch of them. Received: {x.shape}")
     most = min(x.shape[-2:])
-    if q is None:
-        return min(6, most)
+    q = min(6, most) if q is None else q
     if not 0 <= q <= most:
         raise InvalidArgument(f"[{name}] q must be between 0 and {most}. Received: {q}")
     if niter < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from bireme.api.types import DTypeLike, TensorLike
 from bireme.core import dtype as dt
 from bireme.core import views
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import TypeMismatch
+from bireme.core.errors import TypeMismatch, not_a_tensor
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.host import jax_door
@@ -603,13 +604,21 @@ def assign(x: TensorLike, output: Tensor | None = None) -> Tensor:
     else:
         from bireme.ops.creation import to_tensor
 
-        made = to_tensor(x)
+        if not isinstance(x, np.ndarray | np.generic | list | tuple | numbers.Number):
+            raise not_a_tensor("assign", "x", x)
+        # As in Paddle: a number becomes a vector of one, and numbers have NumPy's types.
+        given = [x] if isinstance(x, numbers.Number) else x
+        made = to_tensor(given if _holds_tensors(given) else np.asarray(given))
     if output is None:
         return made
     if made._value.aval.shape != output._value.aval.shape:  # as in Paddle, whatever it was before
         views.check_inplace(output, "assign")
         return views.replace(output, made, None)
     return views.assign(output, made, "assign")
+
+
+def _holds_tensors(x: Any) -> bool:
+    return isinstance(x, Tensor) or (isinstance(x, list | tuple) and any(map(_holds_tensors, x)))
 
 
 @public

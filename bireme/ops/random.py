@@ -176,7 +176,14 @@ def normal(
     name: str | None = None,
 ) -> Tensor:
     """Normal numbers; `shape` is that of the mean or std where one of them is a tensor."""
+    for what, given in (("mean", mean), ("std", std)):
+        if isinstance(given, list | tuple | np.ndarray | str):
+            raise TypeMismatch(
+                f"[normal] {what} must be a number or a Tensor. Received: {type(given).__name__}"
+            )
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        if isinstance(shape, int):
+            raise TypeMismatch(f"[normal] shape must be a list of sizes. Received: {shape!r}")
         if shape is None:
             raise InvalidArgument("[normal] give a shape, or a tensor as mean or std")
         if isinstance(mean, complex):
@@ -184,7 +191,12 @@ def normal(
         return gaussian(shape, mean, std)
     like: Any = mean if isinstance(mean, Tensor) else std
     dims = broadcast_shapes(*[t._value.aval.shape for t in (mean, std) if isinstance(t, Tensor)])
-    made = _drawn(_normal, next_key(), 0.0, 1.0, dims, like.dtype, "normal")
+    is_complex = isinstance(mean, complex) or (isinstance(mean, Tensor) and mean.dtype.is_complex)
+    if is_complex and not like.dtype.is_complex:
+        wide = like.dtype is dt.float64
+        made = standard_normal(dims, dt.complex128 if wide else dt.complex64)
+    else:
+        made = _drawn(_normal, next_key(), 0.0, 1.0, dims, like.dtype, "normal")
     return plus(multiply(made, std), mean)
 
 
@@ -271,8 +283,8 @@ def randint(
 ) -> Tensor:
     """Integers in [low, high), or in [0, low) if `high` is not given."""
     want = dt.int64 if dtype is None else dt.as_dtype(dtype)
-    if not want.is_integer:
-        raise TypeMismatch(f"[randint] dtype must be an integer type. Received: {want.name}")
+    if want not in (dt.int32, dt.int64):
+        raise TypeMismatch(f"[randint] dtype must be int32 or int64. Received: {want.name}")
     bounds = _bounds(low, high, "randint")
     return _randint(*next_key(), *bounds, _shape(shape, "randint"), want.name)
 
@@ -313,7 +325,12 @@ def randperm(
     count = number(n, "n")
     if type(count) is int and count < 0:
         raise InvalidArgument(f"[randperm] n must be 0 or more. Received: {n}")
-    made = _randperm(*next_key(), count, dt.as_dtype(dtype).name)
+    want = dt.as_dtype(dtype)
+    if want not in (dt.int32, dt.int64, dt.float32, dt.float64):
+        raise TypeMismatch(
+            "[randperm] dtype must be int32, int64, float32 or float64. Received: " + want.name
+        )
+    made = _randperm(*next_key(), count, want.name)
     return placed(made, device, requires_grad, pin_memory)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.api.in_place import in_place_of
 from bireme.api.public import namespace
 from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
@@ -14,7 +15,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
-from bireme.core.views import assign, in_place_of
+from bireme.core.views import assign
 from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
 from bireme.ops.random_bits import bits
 

@@ -128,6 +128,10 @@ class SparseTensor(Tensor):
         grad = self._values.grad
         return None if grad is None else self._with(grad)
 
+    def retain_grads(self) -> None:
+        """Keep the gradient in `.grad` after backward, of a tensor that is no leaf."""
+        self._values.retain_grads()
+
     def clear_gradient(self, set_to_zero: bool = True) -> None:
         self._values.clear_gradient(set_to_zero)
 
@@ -142,6 +146,16 @@ class SparseTensor(Tensor):
         elif grad_tensor is not None:
             seed = take_at(grad_tensor, self)
         self._values.backward(seed, retain_graph, dump_backward_graph_path=dump_backward_graph_path)
+
+    def copy_(self, other: Any, blocking: bool = True) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Become a copy of `other`, which must have the same layout."""
+        if type(other) is not type(self):
+            raise TypeMismatch(
+                f"[copy_] both tensors must be of one layout. Received: {type(self).__name__} and "
+                f"{type(other).__name__}"
+            )
+        self.__dict__.update(other.clone().__dict__)
+        return self
 
     def detach(self) -> Any:
         return self._with(self._values.detach())
@@ -282,6 +296,8 @@ class SparseCooTensor(SparseTensor):
         crows = np.zeros((math.prod(batch), rows + 1), np.int64)
         crows[:, 1:] = np.cumsum(count.reshape(-1, rows), axis=1)
         kind = self._indices.dtype.numpy
+        if not values.stop_gradient:
+            values.retain_grads()  # Paddle's are leaves; these hand their gradient on as well
         return SparseCsrTensor(
             constant(crows.reshape(-1).astype(kind)),
             constant((sorted_keys % columns).astype(kind)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import pathlib
@@ -162,3 +163,16 @@ def test_a_tensor_becomes_another(paddle):
             x.reconstruct_from_(3)
         assert x.num_shard is None
         assert x.get_selected_rows() is None
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_deep_copies_begin_without_a_gradient(whole: bool, paddle: Any) -> None:
+    for module in (bireme, paddle):
+        model = module.nn.Linear(2, 2)
+        model(module.ones([1, 2])).sum().backward()
+        made = copy.deepcopy(model).weight if whole else copy.deepcopy(model.weight)
+        assert model.weight.grad is not None
+        assert made.grad is None
+        assert not made.stop_gradient
+        made.sum().backward()
+        assert (made.grad.numpy() == 1).all()

@@ -197,3 +197,11 @@ def test_a_singular_triangle_is_solved_as_far_as_it_goes(tier, paddle, upper):
     ours = bireme.linalg.triangular_solve(bireme.to_tensor(x), bireme.to_tensor(y), upper=upper)
     theirs = paddle.linalg.triangular_solve(paddle.to_tensor(x), paddle.to_tensor(y), upper=upper)
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_float32_exponentials_of_matrices_have_all_digits() -> None:
+    from scipy.linalg import expm
+
+    x = (np.random.default_rng(0).random((4, 4)) * 3).astype("float32")
+    got = bireme.linalg.matrix_exp(bireme.to_tensor(x)).numpy()
+    np.testing.assert_allclose(got, expm(x.astype("float64")), rtol=2e-7)

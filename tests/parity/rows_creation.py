@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.parity.table import B, I, T, V, case, case_fn
+from tests.parity.table import B, I, T, V, case, case_fn, raises
 
 for name in ("zeros", "ones"):
     case(name, [2, 3])
@@ -101,3 +101,18 @@ case_fn(
 case("eye", 200)
 case("full", [200, 200], 1.5)
 case("arange", 20000)
+raises("eye", 3, dtype="int8")
+raises("linspace", 0, 10, 3, dtype="int8")
+raises("logspace", 0, 10, 3, 2, dtype="bool")
+raises("tril_indices", 3.0, 3, 0)
+raises("triu_indices", 3, -1, 0)
+raises("tril_indices", 3, 3, 0, dtype="float32")
+raises("randint", 0, 5, [2], dtype="int8")
+raises("randperm", 4, dtype="int16")
+raises("normal", [1, 2, 3])
+raises("nn.functional.elu_", T(3), -0.5)
+raises("create_parameter", [1.0, 2.0], "float32")
+case("assign", 3)
+case("assign", 2.5)
+case("assign", [[1.5, 2.0], [3.0, 4.0]])
+case("assign", [True, False])

@@ -1,6 +1,6 @@
 """Products, decompositions and solvers."""
 
-from tests.parity.table import I, T, V, case, case_fn, half, method
+from tests.parity.table import I, T, V, case, case_fn, half, method, raises, raises_fn
 
 
 def _positive_definite(p, x):
@@ -153,3 +153,20 @@ case("cdist", T(3, 4), T(2, 4), compute_mode="use_mm_for_euclid_dist", _rtol=1e-
 case_fn("lu_unpack", lambda p, x: p.linalg.lu_unpack(*p.linalg.lu(x)), T(3, 3, grad=False),
      _rtol=1e-4,
         _atol=1e-4)  # fmt: skip
+
+# The gradient is symmetric, though one triangle alone is read.
+case_fn("eigh-gradient", lambda p, x: [r.abs() for r in p.linalg.eigh(x)], T(3, 3),
+        _rtol=1e-3, _atol=1e-3, _finite_difference=False)  # fmt: skip
+case_fn("eigvalsh-upper", lambda p, x: p.linalg.eigvalsh(x, "U"), T(2, 3, 3),
+        _rtol=1e-3, _atol=1e-3, _finite_difference=False)  # fmt: skip
+case("linalg.lstsq", T(4, 2, grad=False), T(4, 3, grad=False), _rtol=1e-3, _atol=1e-4)
+case("linalg.lstsq", T(4, 2, grad=False), T(4, 3, grad=False), driver="gelss",
+     _rtol=1e-3, _atol=1e-4)  # fmt: skip
+raises("linalg.lstsq", T(3, 2), T(4, 2))
+raises("linalg.lstsq", T(3, 2), T(3))
+raises("linalg.lstsq", T(2, 3, 2), T(3, 2))
+raises("linalg.householder_product", T(4, 2), T(3))
+raises("linalg.cholesky_inverse", T(2))
+raises("linalg.matrix_rank", T(3, 3), tol=0.1, rtol=0.1)
+raises("linalg.multi_dot", [T(2, 2), 10])
+raises_fn("svd_lowrank-niter", lambda p, x: p.linalg.svd_lowrank(x, niter=-1), T(3, 3))

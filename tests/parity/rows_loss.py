@@ -145,3 +145,4 @@ case_fn("adaptive_log_softmax", lambda p, x, head, a, b:
         [2, 5]),
         T(3, 4), T(4, 3), T(4, 2), T(2, 3), _rtol=1e-4, _atol=1e-4)  # fmt: skip
 layer("nn.MultiLabelMarginLoss", inputs=[T(2, 4), V([[0, 2, -1, -1], [3, -1, -1, -1]], "int64")])
+case("nn.functional.cross_entropy", T(4, 3), I(4, high=3), soft_label=True, label_smoothing=0.1)

@@ -266,3 +266,27 @@ def test_a_captured_function_may_use_a_sparse_matrix() -> None:
         y = holes(4, n, seed=n, share=1)
         found = captured(paddle.to_tensor(y)).numpy()
         np.testing.assert_allclose(found, matrix @ y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_gradients_are_kept_of_sparse_tensors(layout: str) -> None:
+    dense = paddle.to_tensor([[0.0, 1.0], [2.0, 0.0]], stop_gradient=False)
+    x = dense.to_sparse_coo(2) if layout == "coo" else dense.to_sparse_csr()
+    x.retain_grads()
+    paddle.sparse.square(x).backward(x.detach())
+    np.testing.assert_array_equal(x.grad.to_dense().numpy(), [[0, 2], [8, 0]])
+    np.testing.assert_array_equal(dense.grad.numpy(), [[0, 2], [8, 0]])
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_copying_takes_over_pattern_and_values(layout: str) -> None:
+    def made(rows: list[list[float]]) -> paddle.Tensor:
+        x = paddle.to_tensor(rows)
+        return x.to_sparse_coo(2) if layout == "coo" else x.to_sparse_csr()
+
+    x, y = made([[0.0, 1.0], [2.0, 0.0]]), made([[3.0, 1.0], [2.0, 0.0]])
+    assert y.copy_(x, True) is y
+    np.testing.assert_array_equal(y.to_dense().numpy(), [[0, 1], [2, 0]])
+    assert y.nnz() == 2
+    with pytest.raises(TypeError, match="layout"):
+        y.copy_(paddle.ones([2, 2]), True)
