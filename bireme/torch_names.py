@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from bireme import compat
-from bireme.core.errors import InvalidArgument
+from bireme.core.errors import InvalidArgument, calling_modules
 from bireme.missing import MissingModuleError, own_names
 
 _PREFIX = "torch"
@@ -45,11 +45,7 @@ class _TorchFinder(MetaPathFinder, Loader):
     def _is_asked(self) -> bool:
         """Whether the code that imports is to see Bireme. Python tells a finder the name of what
         is imported and not by whom, so the frames are asked."""
-        frame = sys._getframe()
-        asking: list[str] = []
-        while frame is not None:
-            asking.append(frame.f_globals.get("__name__", ""))
-            frame = frame.f_back
+        asking = calling_modules()
         if any(_under(name, self.blocked) for name in asking):
             return False
         return self.scope is None or any(_under(name, self.scope) for name in asking)

@@ -37,7 +37,7 @@ _ALIASES = {n for n in vars(signature_types) if n[0].isupper()} - {
 _KNOWN = _ALIASES | {
     "Any", "Callable", "Iterator", "None", "Sequence", "Size", "Tensor", "Value", "bool",
     "builtins", "complex", "dict", "float", "int", "list", "np", "ndarray", "str", "tuple",
-    "FloatLimits", "Generator", "HookHandle", "IntegerLimits", "RngState",
+    "dtype", "FloatLimits", "Generator", "HookHandle", "IntegerLimits", "RngState",
     "NumberOfElements", "DType", "Place", "TopKRetType", "type", "object",
 }  # fmt: skip
 

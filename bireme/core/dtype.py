@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from bireme.core.errors import TypeMismatch
-
-if TYPE_CHECKING:
-    from bireme.api.types import DTypeLike
 
 
 class DType:
@@ -116,7 +113,7 @@ def default_complex() -> DType:
     return complex128 if _default is float64 else complex64
 
 
-def set_default_dtype(d: DTypeLike) -> None:
+def set_default_dtype(d: str | DType | type | np.dtype[Any]) -> None:
     """Set the floating type of new tensors: float16, bfloat16, float32 or float64."""
     global _default
     dtype = as_dtype(d)

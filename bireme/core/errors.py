@@ -89,6 +89,16 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def calling_modules() -> list[str]:
+    """The names of the modules whose code is running, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    names = []
+    while frame is not None:
+        names.append(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+    return names
+
+
 def user_line() -> str:
     """`file:line` of the user's call, for messages about things that happen later."""
     frame = user_frame()

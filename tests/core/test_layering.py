@@ -211,3 +211,18 @@ def test_missing_names_are_missing() -> None:
         AttributeError, match=r"bireme\.concatt is not in Bireme; nearest: bireme\.concat"
     ):
         bireme.concatt  # type: ignore[attr-defined]
+
+
+FRAME_READERS = {"_getframe", "_current_frames", "currentframe", "get_referrers", "get_referents"}
+
+
+def test_the_callers_frames_are_read_behind_one_door() -> None:
+    """What a call means does not depend on who else holds an object or whose frames are below."""
+    found = [
+        f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno} {node.attr}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and (node.attr in FRAME_READERS or ast.unparse(node) in ("inspect.stack", "inspect.trace"))
+    ]
+    assert {place.split(":")[0] for place in found} <= {"core/errors.py"}, found
