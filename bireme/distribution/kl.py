@@ -73,9 +73,21 @@ def _by_method(p: Any, q: Any) -> Tensor:
 
 
 for _kind in (
-    Bernoulli, Binomial, Categorical, Cauchy, ContinuousBernoulli, Exponential, Gamma, Geometric,
-    Laplace, LogNormal, MultivariateNormal, Normal, Poisson, Uniform,
-):  # fmt: skip
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Cauchy,
+    ContinuousBernoulli,
+    Exponential,
+    Gamma,
+    Geometric,
+    Laplace,
+    LogNormal,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+    Uniform,
+):
     register_kl(_kind, _kind)(_by_method)
 
 

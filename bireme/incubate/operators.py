@@ -71,9 +71,14 @@ def graph_reindex(
 
 
 def _khop_results(
-    row: Tensor, colptr: Tensor, input_nodes: Tensor, sample_sizes: Sequence[int],
-    sorted_eids: Tensor | None = None, return_eids: bool = False, name: str | None = None,
-) -> tuple[Result, ...]:  # fmt: skip
+    row: Tensor,
+    colptr: Tensor,
+    input_nodes: Tensor,
+    sample_sizes: Sequence[int],
+    sorted_eids: Tensor | None = None,
+    return_eids: bool = False,
+    name: str | None = None,
+) -> tuple[Result, ...]:
     sides = (Result([None, 1], row.dtype),) * 2
     numbers = (Result([None], row.dtype), Result([input_nodes._value.aval.size], row.dtype))
     eids = (Result([None, 1], row.dtype),) if return_eids else ()

@@ -47,9 +47,13 @@ def _call(call: Call, which: str, operands: dict[str, Any], results: dict[str, A
     attrs = call.attrs
     (top, _), (left, _) = attrs["pads"]
     numbers = {
-        "stride_h": attrs["stride"][0], "stride_w": attrs["stride"][1], "top": top, "left": left,
-        "dil_h": attrs["dilation"][0], "dil_w": attrs["dilation"][1],
-    }  # fmt: skip
+        "stride_h": attrs["stride"][0],
+        "stride_w": attrs["stride"][1],
+        "top": top,
+        "left": left,
+        "dil_h": attrs["dilation"][0],
+        "dil_w": attrs["dilation"][1],
+    }
     types = [Result(shape) for shape in results.values()]
     run = ffi_call(
         f"{_family(call)}_{which}",

@@ -104,9 +104,13 @@ def _numbered(activation: str, numbers: Sequence[float]) -> list[float]:
 
 
 def _run(
-    name: str, call: Call, arrays: Sequence[Any], shape: tuple[int, ...], layouts: Sequence[Any],
+    name: str,
+    call: Call,
+    arrays: Sequence[Any],
+    shape: tuple[int, ...],
+    layouts: Sequence[Any],
     window: Sequence[int],
-) -> Any:  # fmt: skip
+) -> Any:
     jax = jax_door.jax()
     activation, numbers, factor, shift = call.attrs["then"]
     floats = [*_numbered(activation, numbers), factor, shift]

@@ -45,9 +45,13 @@ def _back(x: Any, call: Call) -> Any:
 def _run(name: str, call: Call, shape: tuple[int, ...], *images: Any) -> Any:
     plans, pads = call.attrs["plans"], call.attrs["pads"]
     numbers = {
-        "size_h": plans[0][0], "size_w": plans[1][0], "step_h": plans[0][1],
-        "step_w": plans[1][1], "top": pads[0][0], "left": pads[1][0],
-    }  # fmt: skip
+        "size_h": plans[0][0],
+        "size_w": plans[1][0],
+        "step_h": plans[0][1],
+        "step_w": plans[1][1],
+        "top": pads[0][0],
+        "left": pads[1][0],
+    }
     run = ffi_call(
         name,
         Result(shape),
@@ -92,7 +96,11 @@ def _max_pool_grad(call: Call, grad: Any, x: Any) -> Any:
     forward: Call = call.attrs["forward"]
     images = _first(x, forward)
     found = _run(
-        "bireme_max_pool_grad", forward, images.shape, _first(grad, forward), images,
+        "bireme_max_pool_grad",
+        forward,
+        images.shape,
+        _first(grad, forward),
+        images,
         _largest(forward, x),
-    )  # fmt: skip
+    )
     return (_back(found, forward),)

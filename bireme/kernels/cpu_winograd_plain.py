@@ -156,9 +156,10 @@ class _Winograd:
             sides, grad_sides = (left, right), (0, 0)
         products = []
         for v, g in zip(
-            _input_rows(x, tiles, (rows, sides)), _gradient_rows(grad, tiles, grad_sides),
+            _input_rows(x, tiles, (rows, sides)),
+            _gradient_rows(grad, tiles, grad_sides),
             strict=True,
-        ):  # fmt: skip
+        ):
             if shift_grad:
                 v, g = v.reshape(-1, channels), _columns(g, x.shape[2])
             else:

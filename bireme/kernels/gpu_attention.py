@@ -70,8 +70,10 @@ def _function(
             }
         found = jax.nn.dot_product_attention(
             *map(_to_even_length, (query * factor, key, value)),
-            is_causal=causal, implementation=implementation, **lengths,
-        )  # fmt: skip
+            is_causal=causal,
+            implementation=implementation,
+            **lengths,
+        )
         return found[:, :rows]
 
     return attend

@@ -91,8 +91,9 @@ def exchanged(width: int, inner: int, heads: int, groups: int, size: int) -> int
     return _PIECES * products + _SPLITS * heads * (size + 2)
 
 
-@kernel("decoder_stack", name=NAME, platform="gpu", ready=lambda: cuda.available(),
-        accepts=_accepts)  # fmt: skip
+@kernel(
+    "decoder_stack", name=NAME, platform="gpu", ready=lambda: cuda.available(), accepts=_accepts
+)
 def _decoder_stack(call: Call, x: Any, cos: Any, sin: Any, place: Any, *arrays: Any) -> Any:
     layers, each = call.attrs["layers"], _each(call)
     parts = [arrays[n * each : (n + 1) * each] for n in range(layers)]

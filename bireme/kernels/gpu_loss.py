@@ -53,8 +53,9 @@ def _flat(array: Any) -> Any:
     return array.reshape(-1, array.shape[-1])
 
 
-@kernel("_cross_entropy", name=_NAME, platform="gpu", accepts=_plain,
-        ready=lambda: nvidia.available())  # fmt: skip
+@kernel(
+    "_cross_entropy", name=_NAME, platform="gpu", accepts=_plain, ready=lambda: nvidia.available()
+)
 def _loss(call: Call, input: Any, label: Any, weight: Any, smoothing: Any) -> Any:
     jnp = jax_door.jnp()
     attrs = call.attrs
@@ -64,9 +65,11 @@ def _loss(call: Call, input: Any, label: Any, weight: Any, smoothing: Any) -> An
     classes = input.shape[-1]
     place = jnp.where(safe < 0, safe + classes, safe)
     each = pallas_loss.log_sum_exp(
-        _flat(_logits(input)), jnp.clip(place, 0, classes - 1).astype(jnp.int32).reshape(-1),
-        classes, interpret=nvidia.interpreted(),
-    )  # fmt: skip
+        _flat(_logits(input)),
+        jnp.clip(place, 0, classes - 1).astype(jnp.int32).reshape(-1),
+        classes,
+        interpret=nvidia.interpreted(),
+    )
     total, score = (a.reshape(safe.shape) for a in each)
     # As an index that is out of range gives everywhere.
     score = jnp.where((place >= 0) & (place < classes), score, jnp.nan)

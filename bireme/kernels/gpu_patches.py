@@ -59,9 +59,11 @@ def _conv(call: Call, x: Any, weight: Any, bias: Any) -> Any:
 
 
 @kernel(
-    "conv_grad", name=PATCH_PRODUCT, platform="gpu",
+    "conv_grad",
+    name=PATCH_PRODUCT,
+    platform="gpu",
     accepts=lambda call: _accepts(call.attrs["forward"]),
-)  # fmt: skip
+)
 def _conv_grad(call: Call, grad: Any, *saved: Any) -> tuple[Any, ...]:
     jnp = jax_door.jnp()
     forward: Call = call.attrs["forward"]

@@ -118,12 +118,13 @@ def forward(
         out_shape=[
             jax.ShapeDtypeStruct((rows, width), jnp.float32),
             jax.ShapeDtypeStruct((rows, width), dtype),
-            of_rows, *[of_rows] * centred,
+            of_rows,
+            *[of_rows] * centred,
         ],
         interpret=interpret,
         name="norm_of_sum",
         **({} if interpret else jax_door.pallas_options(warps)),
-    )(*arrays, *vectors)  # fmt: skip
+    )(*arrays, *vectors)
     mean = made[3][:, None] if centred else None
     return made[0], made[1], mean, made[2][:, None]
 
@@ -205,7 +206,10 @@ def backward(
         body,
         grid=(programs,),
         in_specs=[
-            *[matrix if a.ndim == 2 else vector for a in arrays], matrix, matrix, vector,
+            *[matrix if a.ndim == 2 else vector for a in arrays],
+            matrix,
+            matrix,
+            vector,
             *[row] * len(statistics),
         ],
         out_specs=[matrix, part, *[part] * centred, *[matrix] * len(copies)],
@@ -213,7 +217,7 @@ def backward(
         interpret=interpret,
         name="norm_gradient",
         **({} if interpret else jax_door.pallas_options(warps)),
-    )(*arrays, residual, x, weight, *statistics)  # fmt: skip
+    )(*arrays, residual, x, weight, *statistics)
     by_weight = jnp.sum(made[1], axis=0)
     by_bias = jnp.sum(made[2], axis=0) if centred else None
     return made[0], None if narrow is None else made[-1], by_weight, by_bias

@@ -31,9 +31,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _read(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="bireme ocr", description="Read the text in images and PDF files.",
+        prog="bireme ocr",
+        description="Read the text in images and PDF files.",
         epilog="Also: bireme ocr serve | pull TIER | models",
-    )  # fmt: skip
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="files or folders; - is stdin")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write files there")
     parser.add_argument("-f", "--format", metavar="F[,F]", help=", ".join(write.FORMATS))

@@ -95,8 +95,12 @@ def _split(graph: Graph, builder: GraphBuilder, node: Node, activation: Node | N
         builder.constant(np.tile(bias.reshape(-1), parts)),
     )
     how = {
-        "stride": (1, 1), "pads": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1, "last": last,
-    }  # fmt: skip
+        "stride": (1, 1),
+        "pads": ((0, 0), (0, 0)),
+        "dilation": (1, 1),
+        "groups": 1,
+        "last": last,
+    }
     types = (call.types[0], aval(flat.shape, dtype), aval((parts * count,), dtype))
     made = _add(builder, "conv", types, args, how, node.tape)
     x: Any = call.types[0]
@@ -112,9 +116,10 @@ def _split(graph: Graph, builder: GraphBuilder, node: Node, activation: Node | N
     else:
         wide, perm = (n, rows, columns, count, height, width), (0, 3, 4, 1, 5, 2)
     for name, attrs in (
-        ("reshape", {"shape": wide}), ("transpose", {"perm": perm}),
+        ("reshape", {"shape": wide}),
+        ("transpose", {"perm": perm}),
         ("reshape", {"shape": call.outs[0].shape}),
-    ):  # fmt: skip
+    ):
         types = (builder.graph.nodes[-1].call.outs[0],)
         made = _add(builder, name, types, (made,), attrs, node.tape)
     return made

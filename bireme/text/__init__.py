@@ -15,4 +15,4 @@ __all__ = [
     "ViterbiDecoder",
     "datasets",
     "viterbi_decode",
-]  # fmt: skip
+]

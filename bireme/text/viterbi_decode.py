@@ -8,9 +8,12 @@ from bireme.ops.viterbi import decode
 
 
 def viterbi_decode(
-    potentials: Tensor, transition_params: Tensor, lengths: Tensor,
-    include_bos_eos_tag: bool = True, name: str | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    potentials: Tensor,
+    transition_params: Tensor,
+    lengths: Tensor,
+    include_bos_eos_tag: bool = True,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:
     """(the score of the best path, its tags) for each sequence of a batch.
 
     `potentials` are [batch, steps, tags], `transition_params` [from, to]. With

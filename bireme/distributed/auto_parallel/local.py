@@ -205,8 +205,10 @@ def _reduced_on_devices(jax: Any, x: Any, name: str, kind: ReduceType) -> Any:
         return lax.psum(x, name)
     parts = lax.all_gather(x, name)
     reduce = {
-        ReduceType.kRedProd: jnp.prod, ReduceType.kRedAny: jnp.any, ReduceType.kRedAll: jnp.all
-    }  # fmt: skip
+        ReduceType.kRedProd: jnp.prod,
+        ReduceType.kRedAny: jnp.any,
+        ReduceType.kRedAll: jnp.all,
+    }
     return reduce[kind](parts, 0).astype(x.dtype)
 
 

@@ -111,8 +111,12 @@ class UserDefinedRoleMaker(PaddleCloudRoleMaker):
     def _read(self) -> None:
         given = self._kwargs
         unknown = set(given) - {
-            "current_id", "role", "worker_num", "worker_endpoints", "server_endpoints",
-        }  # fmt: skip
+            "current_id",
+            "role",
+            "worker_num",
+            "worker_endpoints",
+            "server_endpoints",
+        }
         if unknown:
             raise InvalidArgument(f"[UserDefinedRoleMaker] does not know {sorted(unknown)[0]!r}")
         self._current_id = int(given.get("current_id", 0))

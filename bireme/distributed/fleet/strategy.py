@@ -8,9 +8,13 @@ from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.distributed.auto_parallel.strategy import AMPConfig
 
 _HYBRID = {
-    "dp_degree": -1, "mp_degree": 1, "pp_degree": 1, "sharding_degree": 1, "sep_degree": 1,
+    "dp_degree": -1,
+    "mp_degree": 1,
+    "pp_degree": 1,
+    "sharding_degree": 1,
+    "sep_degree": 1,
     "order": ["dp", "pp", "sharding", "sep", "mp"],
-}  # fmt: skip
+}
 _SWITCHES = {
     "amp": False,
     "pipeline": False,

@@ -24,9 +24,13 @@ _FIRST_ID = 1 << 32  # above those of `new_group`
 
 # The mesh's name of each axis.
 MESH_NAMES = {
-    "data": "dp", "pipe": "pp", "sharding": "sharding", "sep": "sep", "context": "cp",
+    "data": "dp",
+    "pipe": "pp",
+    "sharding": "sharding",
+    "sep": "sep",
+    "context": "cp",
     "model": "mp",
-}  # fmt: skip
+}
 
 
 class CommunicateTopology:

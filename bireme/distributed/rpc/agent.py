@@ -254,8 +254,9 @@ def get_worker_info(name: str) -> WorkerInfo:
     """Where a worker is."""
     workers = _current().workers
     if name not in workers:
-        raise InvalidArgument(f"[get_worker_info] there is no worker {name!r}. Known: "
-                              f"{', '.join(sorted(workers))}")  # fmt: skip
+        raise InvalidArgument(
+            f"[get_worker_info] there is no worker {name!r}. Known: {', '.join(sorted(workers))}"
+        )
     return workers[name]
 
 

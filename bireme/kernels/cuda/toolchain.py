@@ -17,8 +17,12 @@ def nvcc() -> str | None:
 
 def _home(found: str) -> Path:
     # The command may be a link or a script that stands elsewhere; nvcc itself knows its folder.
-    said = subprocess.run([found, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    said = subprocess.run(
+        [found, "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     for line in said.stderr.splitlines():
         if line.startswith("#$ TOP="):
             return Path(line.removeprefix("#$ TOP=").strip())

@@ -168,9 +168,11 @@ def _slots(xs: Sequence[float], ys: Sequence[float], drawn: Ruling) -> list[Slot
         while len(todo) > 1:
             parts = [boxes.pop(i) for i in todo]
             whole = Slot(
-                min(p.top for p in parts), min(p.left for p in parts),
-                max(p.bottom for p in parts), max(p.right for p in parts),
-            )  # fmt: skip
+                min(p.top for p in parts),
+                min(p.left for p in parts),
+                max(p.bottom for p in parts),
+                max(p.right for p in parts),
+            )
             name = min(todo)
             todo = {name}
             boxes[name] = whole

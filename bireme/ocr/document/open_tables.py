@@ -106,8 +106,10 @@ def _grid(found: Sequence[Row], least: int, rules: Sequence[float]) -> Grid | No
     if full < FULL * len(found):
         return None
     ys = _row_edges(found, rules) or [
-        top, *[(_low(a) + _high(b)) / 2 for a, b in pairwise(found)], bottom,
-    ]  # fmt: skip
+        top,
+        *[(_low(a) + _high(b)) / 2 for a, b in pairwise(found)],
+        bottom,
+    ]
     slots: list[Slot] = []
     for r, (high, low) in enumerate(pairwise(ys)):
         inside = [

@@ -21,11 +21,14 @@ def to_json(document: Document) -> str:
     if document.fields:
         made["fields"] = [
             {
-                "name": f.name, "text": f.text, "score": round(f.score, 4),
-                "page": f.page, "box": _numbers(f.box),
+                "name": f.name,
+                "text": f.text,
+                "score": round(f.score, 4),
+                "page": f.page,
+                "box": _numbers(f.box),
             }
             for f in document.fields
-        ]  # fmt: skip
+        ]
     return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 
 

@@ -28,10 +28,14 @@ class Conll05st(Dataset):
     """
 
     def __init__(
-        self, data_file: str | None = None, word_dict_file: str | None = None,
-        verb_dict_file: str | None = None, target_dict_file: str | None = None,
-        emb_file: str | None = None, download: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        data_file: str | None = None,
+        word_dict_file: str | None = None,
+        verb_dict_file: str | None = None,
+        target_dict_file: str | None = None,
+        emb_file: str | None = None,
+        download: bool = True,
+    ) -> None:
         self.data_file = need_file("Conll05st", "data_file", data_file)
         self.word_dict_file = need_file("Conll05st", "word_dict_file", word_dict_file)
         self.verb_dict_file = need_file("Conll05st", "verb_dict_file", verb_dict_file)

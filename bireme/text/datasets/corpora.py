@@ -25,9 +25,12 @@ class Imdb(Dataset):
     """
 
     def __init__(
-        self, data_file: str | None = None, mode: str = "train", cutoff: int = 150,
+        self,
+        data_file: str | None = None,
+        mode: str = "train",
+        cutoff: int = 150,
         download: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.mode = check_mode("Imdb", mode, ("train", "test"))
         self.data_file = need_file("Imdb", "data_file", data_file)
         reviews = self._read()
@@ -71,9 +74,14 @@ class Imikolov(Dataset):
     """
 
     def __init__(
-        self, data_file: str | None = None, data_type: str = "NGRAM", window_size: int = -1,
-        mode: str = "train", min_word_freq: int = 50, download: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        data_file: str | None = None,
+        data_type: str = "NGRAM",
+        window_size: int = -1,
+        mode: str = "train",
+        min_word_freq: int = 50,
+        download: bool = True,
+    ) -> None:
         self.data_type = str(data_type).upper()
         if self.data_type not in ("NGRAM", "SEQ"):
             raise InvalidArgument(

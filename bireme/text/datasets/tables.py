@@ -91,9 +91,13 @@ class Movielens(Dataset):
     """
 
     def __init__(
-        self, data_file: str | None = None, mode: str = "train", test_ratio: float = 0.1,
-        rand_seed: int = 0, download: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        data_file: str | None = None,
+        mode: str = "train",
+        test_ratio: float = 0.1,
+        rand_seed: int = 0,
+        download: bool = True,
+    ) -> None:
         self.mode = check_mode("Movielens", mode, ("train", "test"))
         self.data_file = need_file("Movielens", "data_file", data_file)
         self.test_ratio, self.rand_seed = test_ratio, rand_seed

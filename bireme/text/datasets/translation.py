@@ -55,9 +55,12 @@ class WMT14(_Pairs):
     """
 
     def __init__(
-        self, data_file: str | None = None, mode: str = "train", dict_size: int = -1,
+        self,
+        data_file: str | None = None,
+        mode: str = "train",
+        dict_size: int = -1,
         download: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.mode = check_mode("WMT14", mode, ("train", "test", "gen"))
         self.data_file = need_file("WMT14", "data_file", data_file)
@@ -98,9 +101,14 @@ class WMT16(_Pairs):
     """
 
     def __init__(
-        self, data_file: str | None = None, mode: str = "train", src_dict_size: int = -1,
-        trg_dict_size: int = -1, lang: str = "en", download: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        data_file: str | None = None,
+        mode: str = "train",
+        src_dict_size: int = -1,
+        trg_dict_size: int = -1,
+        lang: str = "en",
+        download: bool = True,
+    ) -> None:
         super().__init__()
         self.mode = check_mode("WMT16", mode, ("train", "test", "val"))
         if lang not in ("en", "de"):

@@ -100,6 +100,6 @@ __all__ = [
     "moe_gate_dispatch_permute",
     "swiglu",
     "variable_length_memory_efficient_attention",
-]  # fmt: skip
+]
 
 globals().update(_explained({name: globals()[name] for name in __all__}))

@@ -12,9 +12,13 @@ from bireme.nn import functional as F
 
 MODES = ("upscale_in_train", "downscale_in_infer")
 ACTIVATIONS: dict[str, Any] = {
-    "gelu": lambda x: F.gelu(x, approximate=False), "relu": F.relu, "silu": F.silu,
-    "swiglu": F.swiglu, "none": lambda x: x, "identity": lambda x: x,
-}  # fmt: skip
+    "gelu": lambda x: F.gelu(x, approximate=False),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swiglu": F.swiglu,
+    "none": lambda x: x,
+    "identity": lambda x: x,
+}
 
 
 def check_mode(name: str, mode: str) -> None:

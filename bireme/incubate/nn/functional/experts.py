@@ -56,9 +56,14 @@ def _sent(x: Tensor, rows: Tensor, kept: Tensor, total: int) -> Tensor:
 
 
 def moe_gate_dispatch(
-    x: Tensor, gate_logits: Tensor, corr_bias: Tensor | None, k: int, capacity: int,
-    use_pad: bool, name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    gate_logits: Tensor,
+    corr_bias: Tensor | None,
+    k: int,
+    capacity: int,
+    use_pad: bool,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(rows by expert, weights [tokens, k], rows of the choices [k, tokens], where each expert's
     rows end, chosen experts [tokens, k]).
 
@@ -77,9 +82,14 @@ def moe_gate_dispatch(
 
 
 def moe_gate_dispatch_permute(
-    x: Tensor, gate_logits: Tensor, corr_bias: Tensor | None, k: int, capacity: int,
-    world_size: int, name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    gate_logits: Tensor,
+    corr_bias: Tensor | None,
+    k: int,
+    capacity: int,
+    world_size: int,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """`moe_gate_dispatch` with padding, its rows as [experts of a rank, ranks, capacity, width]:
     the first experts of all ranks, then the second ones. Row numbers stay those before that."""
     experts = gate_logits.shape[-1]
@@ -94,10 +104,18 @@ def moe_gate_dispatch_permute(
 
 
 def moe_gate_dispatch_partial_nosoftmaxtopk(
-    x: Tensor, combine_weights: Tensor, expert_id: Tensor, k: int, capacity: int,
-    num_experts: int, use_pad: bool, expert_start_index: int, expert_end_index: int,
-    reverse_token_drop: bool, name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    combine_weights: Tensor,
+    expert_id: Tensor,
+    k: int,
+    capacity: int,
+    num_experts: int,
+    use_pad: bool,
+    expert_start_index: int,
+    expert_end_index: int,
+    reverse_token_drop: bool,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One rank's part of a dispatch that is decided already: the tokens x [tokens, width] whose
     choices `expert_id` [tokens, k] are among the experts from expert_start_index up to, not
     including, expert_end_index.
@@ -165,9 +183,13 @@ def moe_combine(
 
 
 def expand_modality_expert_id(
-    expert_id: Tensor, num_expert_per_modality: int, group_size: int, modality_offset: int,
-    is_group_expert: bool, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    expert_id: Tensor,
+    num_expert_per_modality: int,
+    group_size: int,
+    modality_offset: int,
+    is_group_expert: bool,
+    name: str | None = None,
+) -> Tensor:
     """Numbers of experts [tokens, k] where every rank holds those of two kinds of input.
 
     With is_group_expert choice i counts from group i. A rank then has num_expert_per_modality
@@ -187,10 +209,16 @@ def expand_modality_expert_id(
 
 
 def cal_aux_loss(
-    gate_prob: Tensor, dispatch_mask: Tensor, tokens_mask: Tensor | None,
-    dispatch_tokens_mask: Tensor | None, num_experts: int, use_group: bool, moe_k: int,
-    clip_min: float, name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    gate_prob: Tensor,
+    dispatch_mask: Tensor,
+    tokens_mask: Tensor | None,
+    dispatch_tokens_mask: Tensor | None,
+    num_experts: int,
+    use_group: bool,
+    moe_k: int,
+    clip_min: float,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """(loss, number of tokens, each expert's share of them): the loss that spreads tokens evenly,
     num_experts * sum_e (mean probability of e) * (share of e).
 
@@ -219,9 +247,11 @@ def cal_aux_loss(
 
 
 def build_src_rank_and_local_expert_id(
-    expert_num_global_tensor: Tensor, expert_num_global: Sequence[int], num_local_experts: int,
+    expert_num_global_tensor: Tensor,
+    expert_num_global: Sequence[int],
+    num_local_experts: int,
     name: str | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """(rank, expert within the rank) of every token, from how many each expert of each rank has.
 
     The counts come twice: as a tensor, and as a list that says how many tokens there are.

@@ -10,26 +10,37 @@ from bireme.nn import functional as F
 
 
 def fused_matmul_bias(
-    x: Tensor, y: Tensor, bias: Tensor | None = None, transpose_x: bool = False,
-    transpose_y: bool = False, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor | None = None,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """x @ y + bias."""
     product = paddle.matmul(x, y, transpose_x, transpose_y)
     return product if bias is None else product + bias
 
 
 def fused_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, transpose_weight: bool = False,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    transpose_weight: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """x @ weight + bias."""
     return fused_matmul_bias(x, weight, bias, False, transpose_weight)
 
 
 def fused_linear_activation(
-    x: Tensor, y: Tensor, bias: Tensor, trans_x: bool = False, trans_y: bool = False,
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor,
+    trans_x: bool = False,
+    trans_y: bool = False,
     activation: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The activation ("gelu", "relu" or none) of x @ y + bias."""
     if activation not in (None, "none", "gelu", "relu"):
         raise InvalidArgument(
@@ -43,18 +54,29 @@ def fused_linear_activation(
 
 
 def fused_dropout_add(
-    x: Tensor, y: Tensor, p: float = 0.5, training: bool = True, mode: str = "upscale_in_train",
+    x: Tensor,
+    y: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    mode: str = "upscale_in_train",
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """dropout(x) + y."""
     return paddle.add(F.dropout(x, p, training=training, mode=mode), y)
 
 
 def fused_bias_dropout_residual_layer_norm(
-    x: Tensor, residual: Tensor, bias: Tensor | None = None, ln_scale: Tensor | None = None,
-    ln_bias: Tensor | None = None, dropout_rate: float = 0.5, ln_epsilon: float = 1e-5,
-    training: bool = True, mode: str = "upscale_in_train", name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    residual: Tensor,
+    bias: Tensor | None = None,
+    ln_scale: Tensor | None = None,
+    ln_bias: Tensor | None = None,
+    dropout_rate: float = 0.5,
+    ln_epsilon: float = 1e-5,
+    training: bool = True,
+    mode: str = "upscale_in_train",
+    name: str | None = None,
+) -> Tensor:
     """layer_norm(residual + dropout(x + bias))."""
     check_mode("fused_bias_dropout_residual_layer_norm", mode)
     moved = x if bias is None else x + bias
@@ -66,11 +88,18 @@ _COMPUTE = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "default":
 
 
 def fused_bias_act(
-    x: Tensor, bias: Tensor | None = None, dequant_scales: Tensor | None = None,
-    shift: Tensor | None = None, smooth: Tensor | None = None, act_method: str = "gelu",
-    compute_dtype: str = "default", quant_scale: float = -1, quant_round_type: int = 0,
-    quant_max_bound: float = 0, quant_min_bound: float = 0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    bias: Tensor | None = None,
+    dequant_scales: Tensor | None = None,
+    shift: Tensor | None = None,
+    smooth: Tensor | None = None,
+    act_method: str = "gelu",
+    compute_dtype: str = "default",
+    quant_scale: float = -1,
+    quant_round_type: int = 0,
+    quant_max_bound: float = 0,
+    quant_min_bound: float = 0,
+) -> Tensor:
     """act(x + bias); x may be int32 sums with `dequant_scales`, the result may be smoothed,
     (out + shift) * smooth, and quantised to int8 where quant_scale is positive."""
     if compute_dtype not in _COMPUTE:

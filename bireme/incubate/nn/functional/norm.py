@@ -40,11 +40,18 @@ def _finished(out: Tensor, like: Tensor, quant: tuple[Any, ...]) -> Tensor:
 
 
 def fused_rms_norm(
-    x: Tensor, norm_weight: Tensor, norm_bias: Tensor | None, epsilon: float,
-    begin_norm_axis: int = 1, bias: Tensor | None = None, residual: Tensor | None = None,
-    quant_scale: float = -1, quant_round_type: int = 0, quant_max_bound: float = 0,
+    x: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor | None,
+    epsilon: float,
+    begin_norm_axis: int = 1,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    quant_scale: float = -1,
+    quant_round_type: int = 0,
+    quant_max_bound: float = 0,
     quant_min_bound: float = 0,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """(rms_norm(total), total) with total = x + bias + residual.
 
     Without a residual x alone is normalised and the second result is empty, as in Paddle.
@@ -61,11 +68,19 @@ def fused_rms_norm(
 
 
 def fused_layer_norm(
-    x: Tensor, norm_weight: Tensor | None, norm_bias: Tensor | None, epsilon: float,
-    residual_alpha: float = 1.0, begin_norm_axis: int = 1, bias: Tensor | None = None,
-    residual: Tensor | None = None, quant_scale: float = -1, quant_round_type: int = 0,
-    quant_max_bound: float = 0, quant_min_bound: float = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    norm_weight: Tensor | None,
+    norm_bias: Tensor | None,
+    epsilon: float,
+    residual_alpha: float = 1.0,
+    begin_norm_axis: int = 1,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    quant_scale: float = -1,
+    quant_round_type: int = 0,
+    quant_max_bound: float = 0,
+    quant_min_bound: float = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(layer_norm(total), total, means, 1 / standard deviations) with total = x + bias +
     residual_alpha * residual.
 

@@ -44,12 +44,14 @@ def block_multihead_attention(
     """
     _check(qkv, key_cache, block_tables, block_size)
     refused = {
-        "pre_key_cache": pre_key_cache, "pre_value_cache": pre_value_cache,
-        "cache_k_quant_scales": cache_k_quant_scales, "cache_v_quant_scales": cache_v_quant_scales,
+        "pre_key_cache": pre_key_cache,
+        "pre_value_cache": pre_value_cache,
+        "cache_k_quant_scales": cache_k_quant_scales,
+        "cache_v_quant_scales": cache_v_quant_scales,
         "cache_k_dequant_scales": cache_k_dequant_scales,
         "cache_v_dequant_scales": cache_v_dequant_scales,
         "use_dynamic_cachekv_quant": use_dynamic_cachekv_quant or None,
-    }  # fmt: skip
+    }
     given = [name for name, x in refused.items() if x is not None]
     if given:
         raise InvalidArgument(
@@ -141,9 +143,14 @@ def _grouped(
 
 
 def _bias(
-    places: Tensor, length: int, starting: Tensor, sequence: Tensor, mask: Tensor | None,
-    tgt_mask: Tensor | None, counts: Tensor,
-) -> Tensor:  # fmt: skip
+    places: Tensor,
+    length: int,
+    starting: Tensor,
+    sequence: Tensor,
+    mask: Tensor | None,
+    tgt_mask: Tensor | None,
+    counts: Tensor,
+) -> Tensor:
     """What is added to the scores, [groups, 1 or heads, rows, length]."""
     columns = paddle.arange(length).reshape([1, 1, 1, -1])
     causal = hidden(columns <= places.unsqueeze(1).unsqueeze(-1))

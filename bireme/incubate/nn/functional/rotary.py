@@ -36,11 +36,16 @@ def _tables(length: int, size: int, base: float) -> tuple[np.ndarray, np.ndarray
 
 
 def fused_rotary_position_embedding(
-    q: Tensor, k: Tensor | None = None, v: Tensor | None = None, sin: Tensor | None = None,
-    cos: Tensor | None = None, position_ids: Tensor | None = None,
-    use_neox_rotary_style: bool = True, time_major: bool = False,
+    q: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    sin: Tensor | None = None,
+    cos: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    use_neox_rotary_style: bool = True,
+    time_major: bool = False,
     rotary_emb_base: float = 10000.0,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """q, k and v, [batch, time, heads, size], turned by angles that grow with the position.
 
     sin and cos are [time, size] or [1, time, 1, size]; position_ids [batch, time] picks their
