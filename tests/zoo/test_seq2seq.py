@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bireme as paddle
+from bireme.core.errors import InvalidArgument
 from bireme.nn.generation import seq2seq
 from bireme.nn.generation.beams import Beams
-from bireme.nn.generation.rules import Barred, Forced, Suppress
+from bireme.nn.generation.rules import Barred, Biased, Forced, Least, Suppress
 from bireme.profiler import count_compiles
 from bireme.zoo.files import open_source
 from bireme.zoo.loading import load_model
@@ -97,6 +99,38 @@ def test_rules(tmp_path: pathlib.Path) -> None:
     assert ended == plain[: plain.index(plain[2]) + 1]
     longer = tokens(Barred(least=8, ends=[plain[2]]), eos_token_id=plain[2])
     assert plain[2] not in longer[:8]
+
+
+def test_biases_and_least_probabilities(tmp_path: pathlib.Path) -> None:
+    model, _, arrays = _loaded("bart-lm", tmp_path)
+    ids = arrays["in.input_ids"]
+    settings: dict[str, Any] = {"start": np.full((len(ids), 1), 2), "pad_token_id": 1}
+    plain = seq2seq.write(model, ids, 6, **settings).tokens
+    for token, bias in ((9, 1e4), (int(plain[0, 0, 0]), -1e4)):
+        found = seq2seq.write(model, ids, 6, rules=[Biased({token: bias})], **settings).tokens
+        assert (found[0] == token).all() if bias > 0 else (found[0] != token).all()
+    drawn = {"decode_strategy": "sampling", "temperature": 5.0, "seed": 1, **settings}
+    assert (seq2seq.write(model, ids, 6, **drawn).tokens != plain).any()
+    narrow = seq2seq.write(model, ids, 6, rules=[Least(1.0, 5.0)], **drawn)
+    np.testing.assert_array_equal(narrow.tokens, plain)  # only the likeliest is left
+    for wrong in (lambda: Least(0.0), lambda: Least(0.5, 0.0), lambda: Biased({-1: 2.0})):
+        with pytest.raises(InvalidArgument):
+            wrong()
+    with pytest.raises(InvalidArgument, match="tokens, not"):
+        seq2seq.write(model, ids, 6, rules=[Biased({10**6: 1.0})], **settings)
+
+
+def test_log_probabilities_are_those_of_the_whole_text(tmp_path: pathlib.Path) -> None:
+    model, _, arrays = _loaded("bart-lm", tmp_path)
+    ids, start = arrays["in.input_ids"], np.full((len(arrays["in.input_ids"]), 1), 2)
+    found = seq2seq.write(model, ids, 6, start=start, pad_token_id=1, rules=[Biased({9: 3.0})])
+    text = np.concatenate([start, found.tokens[:, 0, :-1]], 1)
+    scores = model(paddle.to_tensor(ids), decoder_input_ids=paddle.to_tensor(text))
+    logs = paddle.nn.functional.log_softmax(scores, -1).numpy()
+    want = np.take_along_axis(logs, found.tokens[:, 0, :, None], 2)[..., 0]
+    assert found.log_probabilities is not None
+    np.testing.assert_allclose(found.log_probabilities[:, 0], want, atol=1e-5)
+    np.testing.assert_allclose(found.scores[:, 0], want.sum(1), atol=1e-4)
 
 
 def test_drawing_repeats_with_a_seed(tmp_path: pathlib.Path) -> None:

@@ -6,11 +6,13 @@ A rule looks at the tokens so far on the host (`given`, small) and changes score
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 import bireme as paddle
+from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 
 
@@ -75,6 +77,39 @@ class Forced(Rule):
         words = paddle.arange(scores.shape[-1])
         other = _without(paddle.zeros([1], scores.dtype), words != given)
         return paddle.where(given < 0, scores, other)
+
+
+class Biased(Rule):
+    """Numbers that are added to tokens' scores."""
+
+    def __init__(self, biases: Mapping[int, float]):
+        self.biases = dict(biases)
+        if any(t < 0 for t in self.biases) or any(b != b for b in self.biases.values()):
+            raise InvalidArgument("[generate] biases give tokens a number to add each")
+        self.key = ("biased", tuple(self.biases.items()))
+
+    def apply(self, scores: Tensor, given: Tensor | None) -> Tensor:
+        added = np.zeros(scores.shape[-1], np.float32)
+        if self.biases and max(self.biases) >= len(added):
+            raise InvalidArgument(f"[generate] there are {len(added)} tokens, not {self.biases}")
+        added[list(self.biases)] = list(self.biases.values())
+        return scores + paddle.to_tensor(added)
+
+
+class Least(Rule):
+    """Only tokens with at least that share of the likeliest one's probability, at a temperature."""
+
+    def __init__(self, share: float, temperature: float = 1.0):
+        if not 0 < share <= 1 or not temperature > 0:
+            raise InvalidArgument(
+                "[generate] the least probability must be in (0, 1] and the temperature positive. "
+                f"Received: {share}, {temperature}"
+            )
+        self.distance = -math.log(share) * temperature
+        self.key = ("least", self.distance)
+
+    def apply(self, scores: Tensor, given: Tensor | None) -> Tensor:
+        return _without(scores, scores < scores.max(-1, keepdim=True) - self.distance)
 
 
 _FEW = 8  # tokens that can be barred without another program

@@ -34,11 +34,13 @@ _MAX_PROGRAMS = 64
 @dataclass(frozen=True)
 class Written:
     """What a model wrote: `tokens` [batch, sequences, longest], of which the first `lengths`
-    count, and `scores`, the sums of log-probabilities (of beams by their length penalty)."""
+    count, and `scores`, the sums of log-probabilities (of beams by their length penalty). Without
+    beams `log_probabilities` has those of the tokens, by the model itself."""
 
     tokens: np.ndarray
     lengths: np.ndarray
     scores: np.ndarray
+    log_probabilities: np.ndarray | None = None
 
     def lists(self) -> list[list[list[int]]]:
         """The tokens of each sample's sequences."""
@@ -327,18 +329,18 @@ def write(
 def _one_by_one(run: Run, longest: int, ends: Sequence[int], pad: int) -> Written:
     ended = np.zeros(run.rows, bool)
     tokens = np.full((run.rows, longest), pad, np.int64)
-    lengths, scores = np.zeros(run.rows, np.int64), np.zeros(run.rows, np.float32)
+    lengths, each = np.zeros(run.rows, np.int64), np.zeros((run.rows, longest), np.float32)
     for i in range(longest):
         logs, found = run.best()
         token = np.where(ended, pad, found[:, 0])
         tokens[:, i] = token
-        scores += np.where(ended, 0, logs[:, 0])
+        each[:, i] = np.where(ended, 0, logs[:, 0])
         lengths += ~ended
         ended |= np.isin(token, ends)
         if ended.all() or i + 1 == longest:
             break
         run.step(token)
-    return Written(tokens[:, None], lengths[:, None], scores[:, None])
+    return Written(tokens[:, None], lengths[:, None], each.sum(1)[:, None], each[:, None])
 
 
 def _check(new: int, beams: int, sequences: int, strategy: str, temperature: float) -> None:

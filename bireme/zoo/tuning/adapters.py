@@ -22,6 +22,7 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.nn.initializer import Constant, Uniform
 from bireme.nn.layer.layer import Layer
+from bireme.zoo.kept import KeptLinear
 
 ALL_LINEAR = "all-linear"
 
@@ -126,13 +127,15 @@ def freeze(model: Layer) -> None:
 
 def shape_of(layer: Layer) -> tuple[int, int]:
     """(inputs, outputs) of a linear layer."""
+    if isinstance(layer, KeptLinear):
+        return layer.in_features, layer.out_features
     wide, out = layer.weight.shape
     return int(wide), int(out)
 
 
 def linears(model: Layer) -> list[tuple[str, Any]]:
     """(path, layer) of the linear layers that can have an adapter."""
-    return [(p, s) for p, s in model.named_sublayers() if isinstance(s, nn.Linear)]
+    return [(p, s) for p, s in model.named_sublayers() if isinstance(s, nn.Linear | KeptLinear)]
 
 
 def adapters(model: Layer) -> dict[str, Adapter]:
@@ -171,6 +174,12 @@ def merge(model: Layer) -> Layer:
         if adapter.original is not None:
             continue
         layer = owner_of(model, path)
+        if isinstance(layer, KeptLinear):
+            raise InvalidArgument(
+                f"[merge] the weights of {path!r} are quantised blocks, which cannot hold the sum. "
+                "Leave the adapters beside them, or merge into the unpacked model: "
+                "zoo.merge(zoo.load_adapter(zoo.load(path)[0], folder))"
+            )
         with paddle.no_grad():
             weight = layer.weight.astype("float32") + adapter.product()
             adapter.original = layer.weight.detach().clone()

@@ -13,7 +13,7 @@ import pytest
 
 import bireme as paddle
 from bireme import zoo
-from bireme.core.errors import BiremeError
+from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.zoo.tuning import adapters
 from tests.zoo.make_peft import CASES, GOLDEN
 from tests.zoo.tuning.conftest import Load
@@ -136,3 +136,38 @@ def test_generation_takes_an_adapter(load: Load) -> None:
     assert tuned != plain
     assert zoo.generate(zoo.merge(model), tokenizer, "abc", 12) == tuned
     assert zoo.generate(zoo.unmerge(model), tokenizer, "abc", 12) == tuned
+
+
+@pytest.mark.usefixtures("cold")
+def test_adapters_are_trained_beside_quantised_blocks(load: Load, tmp_path: pathlib.Path) -> None:
+    """The gradients are those of the unpacked weights, and the adapter fits both."""
+    _, tokenizer = load()
+    config = {
+        "model_type": "llama", "vocab_size": tokenizer.vocab_size, "hidden_size": 32,
+        "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "num_hidden_layers": 2, "max_position_embeddings": 64,
+    }  # fmt: skip
+    path = tmp_path / "blocks.gguf"
+    zoo.save_gguf(zoo.make_model(zoo.AutoConfig.from_dict(config)), path, tokenizer, dtype="Q8_0")
+    runs: list[Any] = []
+    for kind in ("keep", "float32"):
+        model, _ = zoo.load(path, dtype=kind)
+        done = zoo.finetune(
+            model, tokenizer, ["the bad end", "a good cat"], tmp_path / kind, steps=6,
+            lora=zoo.Lora(4, targets="all-linear"), learning_rate=1e-2, max_length=16,
+        )  # fmt: skip
+        assert done.losses[-1] < done.losses[0]
+        runs.append((model, done.losses))
+    (kept, losses), (_, plain) = runs
+    np.testing.assert_allclose(losses, plain, rtol=0.02)
+    blocks = [n for n, t in kept.state_dict().items() if t.dtype.name == "uint8"]
+    assert len(blocks) == 2 * 7 + 1 + 1  # every matrix, the words and the output
+    with pytest.raises(InvalidArgument, match="quantised blocks"):
+        zoo.merge(kept)
+    ids = paddle.to_tensor(np.array([[3, 4, 5, 6]]))
+    both = [
+        zoo.load_adapter(zoo.load(path, dtype=kind)[0], tmp_path / "keep")(ids).numpy()
+        for kind in ("keep", "float32")
+    ]
+    np.testing.assert_array_equal(both[0], kept(ids).numpy())
+    np.testing.assert_allclose(both[0], both[1], atol=0.02 * np.abs(both[1]).max())
