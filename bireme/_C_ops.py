@@ -120,9 +120,13 @@ def gelu(x: Tensor, approximate: bool = False) -> Tensor:
 
 
 def p_norm(
-    x: Tensor, porder: float = 2.0, axis: int = -1, epsilon: float = 1e-12, keepdim: bool = False,
+    x: Tensor,
+    porder: float = 2.0,
+    axis: int = -1,
+    epsilon: float = 1e-12,
+    keepdim: bool = False,
     asvector: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return _functions().linalg.norm(x, porder, None if asvector else axis, keepdim)
 
 

@@ -105,9 +105,12 @@ def _samples(data: bytes, width: int) -> np.ndarray:
 
 
 def load(
-    filepath: str | os.PathLike[str] | BinaryIO, frame_offset: int = 0, num_frames: int = -1,
-    normalize: bool = True, channels_first: bool = True,
-) -> tuple[Tensor, int]:  # fmt: skip
+    filepath: str | os.PathLike[str] | BinaryIO,
+    frame_offset: int = 0,
+    num_frames: int = -1,
+    normalize: bool = True,
+    channels_first: bool = True,
+) -> tuple[Tensor, int]:
     """(waveform in float32, sample rate) of a WAV file.
 
     The waveform is [channels, time] (or [time, channels]), between -1 and 1 if `normalize`.
@@ -134,9 +137,13 @@ _ENCODINGS = (None, "PCM_S", "PCM_16")
 
 
 def save(
-    filepath: str | os.PathLike[str] | BinaryIO, src: Tensor, sample_rate: int,
-    channels_first: bool = True, encoding: str | None = None, bits_per_sample: int | None = 16,
-) -> None:  # fmt: skip
+    filepath: str | os.PathLike[str] | BinaryIO,
+    src: Tensor,
+    sample_rate: int,
+    channels_first: bool = True,
+    encoding: str | None = None,
+    bits_per_sample: int | None = 16,
+) -> None:
     """Write a waveform as a 16-bit WAV file: floats between -1 and 1, or 16-bit integers."""
     if src.ndim != 2:
         raise ShapeMismatch(f"[save] takes [channels, time]. Received: {src.shape}")

@@ -296,9 +296,13 @@ namespace = _Namespace()
 
 def _add_methods() -> None:
     arithmetic = {
-        "add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power,
+        "add": add,
+        "sub": subtract,
+        "mul": multiply,
+        "truediv": divide,
+        "pow": power,
         "matmul": matmul,
-    }  # fmt: skip
+    }
     for name, function in arithmetic.items():
         setattr(Traced, f"__{name}__", function)
         setattr(Traced, f"__r{name}__", lambda x, y, function=function: function(y, x))

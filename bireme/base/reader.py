@@ -27,10 +27,14 @@ class DataLoader:
 
     @staticmethod
     def from_generator(
-        feed_list: Sequence[Any] | None = None, capacity: int | None = None,
-        use_double_buffer: bool = True, iterable: bool = True, return_list: bool = False,
-        use_multiprocess: bool = False, drop_last: bool = True,
-    ) -> GeneratorLoader:  # fmt: skip
+        feed_list: Sequence[Any] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> GeneratorLoader:
         """A loader that a generator is given to with one of its `set_` methods.
 
         Its batches are lists of tensors, and for programs, unless `return_list`, feeds of the

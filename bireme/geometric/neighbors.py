@@ -33,9 +33,15 @@ def _check_range(function: str, name: str, array: np.ndarray, stop: int) -> None
 
 
 def _sample_results(
-    function: str, row: Tensor, colptr: Tensor, nodes: Tensor, weight: Tensor | None,
-    sample_size: int, eids: Tensor | None, return_eids: bool,
-) -> tuple[Result, ...]:  # fmt: skip
+    function: str,
+    row: Tensor,
+    colptr: Tensor,
+    nodes: Tensor,
+    weight: Tensor | None,
+    sample_size: int,
+    eids: Tensor | None,
+    return_eids: bool,
+) -> tuple[Result, ...]:
     found = (Result([None], row.dtype), Result([nodes._value.aval.size], dt.int32))
     return (*found, Result([None], eids.dtype)) if return_eids and eids is not None else found
 
@@ -46,9 +52,15 @@ def _reindex_results(x: Tensor, *rest: Any, **options: Any) -> tuple[Result, ...
 
 @reads_contents(_sample_results)
 def _sample(
-    function: str, row: Tensor, colptr: Tensor, nodes: Tensor, weight: Tensor | None,
-    sample_size: int, eids: Tensor | None, return_eids: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    function: str,
+    row: Tensor,
+    colptr: Tensor,
+    nodes: Tensor,
+    weight: Tensor | None,
+    sample_size: int,
+    eids: Tensor | None,
+    return_eids: bool,
+) -> tuple[Tensor, ...]:
     if return_eids and eids is None:
         raise InvalidArgument(f"[{function}] return_eids=True needs eids. Received: eids=None")
     rows, starts, wanted = _read(row), _read(colptr).astype(np.int64), _read(nodes)
@@ -80,24 +92,36 @@ def _sample(
 
 
 def sample_neighbors(
-    row: Tensor, colptr: Tensor, input_nodes: Tensor, sample_size: int = -1,
-    eids: Tensor | None = None, return_eids: bool = False, perm_buffer: Tensor | None = None,
+    row: Tensor,
+    colptr: Tensor,
+    input_nodes: Tensor,
+    sample_size: int = -1,
+    eids: Tensor | None = None,
+    return_eids: bool = False,
+    perm_buffer: Tensor | None = None,
     name: str | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Up to `sample_size` neighbours of each node (all with -1), and how many each has.
 
     The graph is in compressed columns: node n's neighbours are row[colptr[n]:colptr[n + 1]].
     With `return_eids` the numbers of the edges come third. `perm_buffer` is scratch memory of
     Paddle's GPU kernel; none is needed here.
     """
-    return _sample("sample_neighbors", row, colptr, input_nodes, None, sample_size, eids,
-                   return_eids)  # fmt: skip
+    return _sample(
+        "sample_neighbors", row, colptr, input_nodes, None, sample_size, eids, return_eids
+    )
 
 
 def weighted_sample_neighbors(
-    row: Tensor, colptr: Tensor, edge_weight: Tensor, input_nodes: Tensor, sample_size: int = -1,
-    eids: Tensor | None = None, return_eids: bool = False, name: str | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    row: Tensor,
+    colptr: Tensor,
+    edge_weight: Tensor,
+    input_nodes: Tensor,
+    sample_size: int = -1,
+    eids: Tensor | None = None,
+    return_eids: bool = False,
+    name: str | None = None,
+) -> tuple[Tensor, ...]:
     """As `sample_neighbors`, with probabilities in proportion to the edges' weights."""
     return _sample("weighted_sample_neighbors", row, colptr, input_nodes, edge_weight, sample_size,
                    eids, return_eids)  # fmt: skip
@@ -105,9 +129,13 @@ def weighted_sample_neighbors(
 
 @reads_contents(_reindex_results)
 def reindex_graph(
-    x: Tensor, neighbors: Tensor, count: Tensor, value_buffer: Tensor | None = None,
-    index_buffer: Tensor | None = None, name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    neighbors: Tensor,
+    count: Tensor,
+    value_buffer: Tensor | None = None,
+    index_buffer: Tensor | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """New numbers from 0 for the nodes of a sample: (sources, destinations, the old numbers).
 
     The nodes x come first, then the other neighbours in the order of their appearance. The
@@ -132,10 +160,13 @@ def reindex_graph(
 
 @reads_contents(_reindex_results)
 def reindex_heter_graph(
-    x: Tensor, neighbors: Sequence[Tensor], count: Sequence[Tensor],
-    value_buffer: Tensor | None = None, index_buffer: Tensor | None = None,
+    x: Tensor,
+    neighbors: Sequence[Tensor],
+    count: Sequence[Tensor],
+    value_buffer: Tensor | None = None,
+    index_buffer: Tensor | None = None,
     name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `reindex_graph`, for samples along edges of several kinds, one after the other."""
     both: list[Any] = [list(neighbors), list(count)]
     return reindex_graph(x, bireme.concat(both[0]), bireme.concat(both[1]))

@@ -8,9 +8,13 @@ from bireme.core.errors import InvalidArgument
 
 _LISTS = ("custom_white_list", "custom_black_list")
 _SCALER = (
-    "init_loss_scaling", "incr_ratio", "decr_ratio", "incr_every_n_steps",
-    "decr_every_n_nan_or_inf", "use_dynamic_loss_scaling",
-)  # fmt: skip
+    "init_loss_scaling",
+    "incr_ratio",
+    "decr_ratio",
+    "incr_every_n_steps",
+    "decr_every_n_nan_or_inf",
+    "use_dynamic_loss_scaling",
+)
 
 
 class AmpSettings:

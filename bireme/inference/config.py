@@ -34,9 +34,11 @@ _OTHER_VENDORS = {
     "trt": "TensorRT; on NVIDIA GPUs use enable_use_gpu, XLA compiles the whole net",
     "xpu": "Kunlun XPUs; a chip with a PJRT plug-in is used by enable_custom_device",
     "ipu": "Graphcore IPUs; a chip with a PJRT plug-in is used by enable_custom_device",
-    "dlnne": "DL-NNE", "lite": "Paddle Lite", "int8": "oneDNN's int8 kernels",
+    "dlnne": "DL-NNE",
+    "lite": "Paddle Lite",
+    "int8": "oneDNN's int8 kernels",
     "cutlass": "CUTLASS kernels, which XLA chooses for itself",
-}  # fmt: skip
+}
 
 
 # Passes that make what only the engine 'xla' can run: it applies them itself.
@@ -144,9 +146,12 @@ class Config:
         self._params = os.fspath(path)
 
     def set_model_buffer(
-        self, prog_buffer: bytes, prog_buffer_size: int, params_buffer: bytes,
+        self,
+        prog_buffer: bytes,
+        prog_buffer_size: int,
+        params_buffer: bytes,
         params_buffer_size: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The contents of a Paddle program's and its weights' files."""
         self._buffers = (
             bytes(prog_buffer)[:prog_buffer_size],

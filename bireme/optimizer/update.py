@@ -91,9 +91,16 @@ def _changes_rows_of_a_large_table(call: Call) -> bool:
 
 
 def _one_parameter(
-    xp: Any, rule: Rule, setting: Settings, hyper: Any, olds: Sequence[Any], grad: Any,
-    which: Any, lr: Any, clock: Any,
-) -> list[Any]:  # fmt: skip
+    xp: Any,
+    rule: Rule,
+    setting: Settings,
+    hyper: Any,
+    olds: Sequence[Any],
+    grad: Any,
+    which: Any,
+    lr: Any,
+    clock: Any,
+) -> list[Any]:
     """A parameter and its accumulators after the step, from those before it (`olds`)."""
     if which is None or setting.looked_up:
         news = _updated(xp, rule, setting, hyper, olds, grad, lr, clock)
@@ -121,9 +128,15 @@ def _with_rows(xp: Any, table: Any, numbers: Any, rows: Any) -> Any:
 
 
 def _updated(
-    xp: Any, rule: Rule, setting: Settings, hyper: Any, olds: Sequence[Any], grad: Any, lr: Any,
+    xp: Any,
+    rule: Rule,
+    setting: Settings,
+    hyper: Any,
+    olds: Sequence[Any],
+    grad: Any,
+    lr: Any,
     clock: Any,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """What the rule makes of a parameter, or some rows of it, and of its accumulators."""
     p, *states = olds
     kind = "float32" if p.dtype.itemsize < 4 else p.dtype

@@ -14,8 +14,11 @@ def memory_figures() -> dict[str, int]:
     if jax_door.is_loaded():
         for device in jax_door.jax().local_devices():
             stats = device.memory_stats() or {}
-            for name, key in (("in use", "bytes_in_use"), ("peak", "peak_bytes_in_use"),
-                              ("limit", "bytes_limit")):  # fmt: skip
+            for name, key in (
+                ("in use", "bytes_in_use"),
+                ("peak", "peak_bytes_in_use"),
+                ("limit", "bytes_limit"),
+            ):
                 if key in stats:
                     figures[f"{device.platform}:{device.id} {name}"] = int(stats[key])
     return figures

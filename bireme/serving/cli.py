@@ -52,23 +52,26 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                        help="compile for this shape of an input with open sizes")  # fmt: skip
     text = serve.add_argument_group("language models")
     text.add_argument("--dtype", default="float32", help="of weights and cache")
-    text.add_argument("--context", type=int, default=0, metavar="TOKENS",
-                      help="of a prompt with its answer")  # fmt: skip
+    text.add_argument(
+        "--context", type=int, default=0, metavar="TOKENS", help="of a prompt with its answer"
+    )
     text.add_argument("--texts", type=int, default=16, help="that are written together")
-    text.add_argument("--cache-gb", type=float, default=1.0, metavar="GB",
-                      help="memory for keys and values")  # fmt: skip
+    text.add_argument(
+        "--cache-gb", type=float, default=1.0, metavar="GB", help="memory for keys and values"
+    )
     text.add_argument("--chunk", type=int, default=256, metavar="TOKENS",
                       help="of prompts, between two steps of running texts")  # fmt: skip
-    text.add_argument("--no-sharing", action="store_true",
-                      help="compute common beginnings again")  # fmt: skip
+    text.add_argument("--no-sharing", action="store_true", help="compute common beginnings again")
     serve.set_defaults(function=_serve)
 
 
 def _serve(options: argparse.Namespace) -> int:
     lacking = [m for m in _NEEDED if not _there(m)]
     if lacking:
-        print(f"bireme serve needs {', '.join(lacking)}: pip install 'bireme[serving]'",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"bireme serve needs {', '.join(lacking)}: pip install 'bireme[serving]'",
+            file=sys.stderr,
+        )
         return 1
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     if options.access_log:

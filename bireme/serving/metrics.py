@@ -24,13 +24,18 @@ class Metrics:
         self._registry.register(_Models(repository))
         self._registry.register(_Languages(languages))
         self._answers = Counter(
-            "bireme_answers", "Answers by protocol and status", ["protocol", "status"],
+            "bireme_answers",
+            "Answers by protocol and status",
+            ["protocol", "status"],
             registry=self._registry,
-        )  # fmt: skip
+        )
         self._seconds = Histogram(
-            "bireme_answer_seconds", "Time from a request's headers to its answer's end",
-            ["protocol"], registry=self._registry, buckets=_SECONDS,
-        )  # fmt: skip
+            "bireme_answer_seconds",
+            "Time from a request's headers to its answer's end",
+            ["protocol"],
+            registry=self._registry,
+            buckets=_SECONDS,
+        )
 
     def answered(self, protocol: str, status: str, seconds: float) -> None:
         """An answer was given."""
@@ -55,8 +60,10 @@ class _Models(Collector):
             "bireme_queue_seconds": "Time that requests waited",
             "bireme_compute_seconds": "Time that requests' batches ran",
         }
-        gauges = {"bireme_waiting_requests": "Requests in queues",
-                  "bireme_waiting_bytes": "Bytes of the inputs in queues"}  # fmt: skip
+        gauges = {
+            "bireme_waiting_requests": "Requests in queues",
+            "bireme_waiting_bytes": "Bytes of the inputs in queues",
+        }
         families: dict[str, Metric] = {
             **{n: CounterMetricFamily(n, d, labels=_LABELS) for n, d in counters.items()},
             **{n: GaugeMetricFamily(n, d, labels=_LABELS) for n, d in gauges.items()},

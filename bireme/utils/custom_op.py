@@ -217,9 +217,11 @@ def _types_of(x: Any) -> Any:
 
 
 def _callback(
-    function: Callable[[Any, dict[str, Any]], Sequence[Any]], outs: list[Aval], first: Any,
+    function: Callable[[Any, dict[str, Any]], Sequence[Any]],
+    outs: list[Aval],
+    first: Any,
     named: dict[str, Any],
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """Call `function` with NumPy arrays from inside a compiled program."""
     jax = jax_door.jax()
     arrays = {k: v for k, v in named.items() if hasattr(v, "dtype")}

@@ -82,9 +82,14 @@ class GatedMLP(nn.Layer):
 
 
 def attend(
-    layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: KVCache | None,
+    layer: int,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    cache: KVCache | None,
     **settings: Any,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Causal attention, with the cache if there is one; [batch, tokens, heads * size]."""
     if cache is None:
         y = causal_attention(q, k, v, mask=mask, **settings)

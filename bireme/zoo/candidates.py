@@ -75,10 +75,13 @@ def candidates(
         settings["temperature"] = sampling.get("temperature") or 1.0
         padded, lengths = padded_prompts([ids for ids in encoded for _ in range(count)])
         drawn = generation.generate(
-            model, padded, max_new_tokens, lengths=lengths,
+            model,
+            padded,
+            max_new_tokens,
+            lengths=lengths,
             cache_length=cache_length(padded.shape[1], max_new_tokens),
             **sampling_options(tokenizer, settings),
-        ).numpy()  # fmt: skip
+        ).numpy()
         rows = [_ended(row, tokenizer.end_ids) for row in drawn]
         tokens = [rows[i : i + count] for i in range(0, len(rows), count)]
     logs = [_logs(model, ids, several) for ids, several in zip(encoded, tokens, strict=True)]

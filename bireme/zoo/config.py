@@ -38,7 +38,7 @@ HARMLESS = frozenset(
     _attn_implementation_autoset cache_implementation unsloth_version unsloth_fixed use_mrope
     language license gguf_source
     """.split()  # noqa: SIM905 (two hundred quoted words are harder to read)
-)  # fmt: skip
+)
 
 _MISSING: Any = object()
 
@@ -117,9 +117,10 @@ class Keys:
     def done(self) -> None:
         """Raise for keys that nobody took. None is what Hugging Face writes for "not used"."""
         left = [
-            k for k, v in self.raw.items()
+            k
+            for k, v in self.raw.items()
             if k not in self._taken and k not in HARMLESS and v is not None
-        ]  # fmt: skip
+        ]
         if left:
             shown = ", ".join(f"{k}={self.raw[k]!r:.60}" for k in sorted(left)[:8])
             raise UnknownSetting(

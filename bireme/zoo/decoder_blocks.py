@@ -61,8 +61,10 @@ class Attention(nn.Layer):
             turn = ropes.turn_pairs if c.pairs else ropes.turn
             q, k = turn(q, *turns), turn(k, *turns)
         settings = {
-            "scale": c.attention_scale, "window": c.windows[self._layer], "cap": c.attention_cap,
-        }  # fmt: skip
+            "scale": c.attention_scale,
+            "window": c.windows[self._layer],
+            "cap": c.attention_cap,
+        }
         return self.o_proj(attend(self._layer, q, k, v, mask, cache, **settings))
 
 

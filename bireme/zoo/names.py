@@ -169,9 +169,10 @@ class Names:
                 if found:
                     parts.setdefault(found.group(), (original, []))[1].extend(entry.theirs)
         return [
-            path for path, (original, theirs) in parts.items()
+            path
+            for path, (original, theirs) in parts.items()
             if not any(has(n, original) for n in theirs)
-        ]  # fmt: skip
+        ]
 
     def _with_base(self, name: str) -> str:
         return f"{self.base}.{name}" if self.base else name

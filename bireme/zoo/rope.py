@@ -98,9 +98,14 @@ def read_rope(
 
 
 def make_rope(
-    keys: Keys, given: Mapping[str, Any], head: int, longest: int, theta: float,
-    partial: float = 1.0, original: int | None = None,
-) -> Rope:  # fmt: skip
+    keys: Keys,
+    given: Mapping[str, Any],
+    head: int,
+    longest: int,
+    theta: float,
+    partial: float = 1.0,
+    original: int | None = None,
+) -> Rope:
     """A Rope of one dictionary of settings."""
     unknown = {k for k, v in given.items() if v is not None} - _KNOWN
     kind = given.get("rope_type") or given.get("type") or "default"
@@ -127,9 +132,15 @@ class _Frequencies:
     """The inverse frequencies of one kind, in float32 as the references compute them."""
 
     def __init__(
-        self, keys: Keys, given: Mapping[str, Any], kind: str, size: int, theta: float,
-        longest: int, start: Any,
-    ):  # fmt: skip
+        self,
+        keys: Keys,
+        given: Mapping[str, Any],
+        kind: str,
+        size: int,
+        theta: float,
+        longest: int,
+        start: Any,
+    ):
         self.keys, self.given, self.kind = keys, given, kind
         self.size, self.theta, self.longest = size, theta, longest
         self.start = int(start) if start else longest
@@ -151,16 +162,24 @@ class _Frequencies:
             return self._made(one / self.periods / np.float32(self.number("factor")))
         if self.kind == "dynamic":
             return Rope(
-                self.size, self.theta, "dynamic", self.number("factor"), self.longest,
+                self.size,
+                self.theta,
+                "dynamic",
+                self.number("factor"),
+                self.longest,
                 inverse=tuple((one / self.periods).tolist()),
-            )  # fmt: skip
+            )
         return {"yarn": self._yarn, "llama3": self._llama3, "longrope": self._longrope}[self.kind]()
 
     def _made(self, inverse: np.ndarray, scale: float = 1.0) -> Rope:
         return Rope(
-            self.size, self.theta, self.kind, longest=self.longest, scale=scale,
+            self.size,
+            self.theta,
+            self.kind,
+            longest=self.longest,
+            scale=scale,
             inverse=tuple(inverse.astype(np.float32).tolist()),
-        )  # fmt: skip
+        )
 
     def _llama3(self) -> Rope:
         factor = self.number("factor")
@@ -211,9 +230,7 @@ class _Frequencies:
             if values.shape != self.periods.shape:
                 raise self.keys.bad(f"rope_parameters.{name}", values.tolist(), "as long as a rope")
             found.append(tuple((1 / (values * self.periods)).tolist()))
-        return Rope(
-            self.size, self.theta, "longrope", factor, self.start, float(scale), *found
-        )  # fmt: skip
+        return Rope(self.size, self.theta, "longrope", factor, self.start, float(scale), *found)
 
 
 def _grown(factor: float, mscale: float = 1.0) -> float:

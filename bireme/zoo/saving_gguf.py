@@ -150,9 +150,10 @@ def _scaling(config: Any) -> dict[str, Any]:
         longest = config.raw["max_position_embeddings"]
         factor = given.get("factor") or longest / (start or longest)
         return {
-            "rope.scaling.type": "yarn", "rope.scaling.factor": float(factor),
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": float(factor),
             "rope.scaling.original_context_length": start or longest,
-        }  # fmt: skip
+        }
     if rope.kind == "longrope":
         return {
             "rope.scaling.original_context_length": rope.longest,

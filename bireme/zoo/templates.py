@@ -16,9 +16,12 @@ class TemplateError(BiremeError, ValueError):
 
 
 def _tojson(
-    x: object, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
+    x: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
     sort_keys: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """JSON as it is: Jinja's own filter would escape it for HTML."""
     return json.dumps(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys

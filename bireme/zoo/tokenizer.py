@@ -154,9 +154,12 @@ class Tokenizer:
             )
         known = {k: v for k, v in self.special.items() if v is not None}
         return templates.render(
-            template, messages, tools=tools, add_generation_prompt=add_generation_prompt,
+            template,
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
             **{**known, **variables},
-        )  # fmt: skip
+        )
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
         """The token ids of a chat. Its template writes the special tokens, so none are added."""

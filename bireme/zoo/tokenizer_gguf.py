@@ -97,9 +97,7 @@ def _pieces_inner(values: Mapping[str, Any], tokens: list[str], path: str) -> An
     unknown = values.get("tokenizer.ggml.unknown_token_id", 0)
     unknown = tokens[unknown] if type(unknown) is int and unknown < len(tokens) else tokens[0]
     merges = _merges(tokens, [float(s) for s in scores], vocabulary)
-    model = models.BPE(
-        vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
-    )  # fmt: skip
+    model = models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     inner = Tokenizer(model)
     prefix = values.get("tokenizer.ggml.add_space_prefix", True)
     spaces = normalizers.Replace(" ", "▁")

@@ -100,8 +100,11 @@ def _pieces(state: Mapping[str, Any]) -> dict[str, Any]:
     text = json.dumps([state.get("normalizer"), state.get("pre_tokenizer")])
     prefix = '"Prepend"' in text or '"prepend_scheme": "first"' in text
     prefix = prefix or '"prepend_scheme": "always"' in text
-    return {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default",
-            "tokenizer.ggml.add_space_prefix": prefix}  # fmt: skip
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.add_space_prefix": prefix,
+    }
 
 
 def _tokens(tokenizer: Tokenizer, rows: int, pieces: bool) -> tuple[list[str], list[int]]:

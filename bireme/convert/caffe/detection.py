@@ -36,8 +36,9 @@ def prior_box(n: View, features: Tensor, image: Tensor) -> np.ndarray:
     x = (np.arange(width)[:, None] + np.array(offsets_w)) * step_w
     shape = (height, width, len(boxes), len(offsets_h))
     centres = [
-        np.broadcast_to(x[None, :, None, :], shape), np.broadcast_to(y[:, None, None, :], shape)
-    ]  # fmt: skip
+        np.broadcast_to(x[None, :, None, :], shape),
+        np.broadcast_to(y[:, None, None, :], shape),
+    ]
     halves = [np.broadcast_to(boxes[None, None, :, i, None] / 2, shape) for i in (0, 1)]
     sides = [
         (centres[i] + sign * halves[i]) / (image_w, image_h)[i] for sign in (-1, 1) for i in (0, 1)
@@ -105,9 +106,11 @@ def detection_output(n: View, where: Tensor, scores: Tensor, priors: Tensor, *_:
         boxes = paddle.expand(boxes, [points.shape[0], len(wanted), count, 4])
     chosen = paddle.take_along_axis(boxes, places.unsqueeze(-1), 2, broadcast=True)
     kept = _suppressed(
-        chosen, best > n.attr("confidence_threshold", -math.inf), nms.get("nms_threshold", 0.3),
+        chosen,
+        best > n.attr("confidence_threshold", -math.inf),
+        nms.get("nms_threshold", 0.3),
         0.0 if n.attr("normalized_bbox", True) else 1.0,
-    )  # fmt: skip
+    )
     return _rows(chosen, best, kept, wanted, keep)
 
 

@@ -58,9 +58,12 @@ def _windows(n: View, x: Tensor) -> tuple[list[int], list[int], list[int], list[
     found = [
         _spatial(n, *setting)
         for setting in (
-            ("kernel_size", rank, 0), ("stride", rank, 1), ("pad", rank, 0), ("dilation", rank, 1),
+            ("kernel_size", rank, 0),
+            ("stride", rank, 1),
+            ("pad", rank, 0),
+            ("dilation", rank, 1),
         )
-    ]  # fmt: skip
+    ]
     for name, values, least in zip(("kernel", "stride", "pad"), found, (1, 1, 0), strict=False):
         if min(values) < least:
             raise ModelFileError(f"{name} cannot be {values}")
@@ -126,9 +129,13 @@ def _pair(n: View, name: str, both: int) -> list[int]:
 
 
 def pooled(
-    x: Tensor, kind: str, kernel: Sequence[int], stride: Sequence[int], pads: Sequence[int],
+    x: Tensor,
+    kind: str,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[int],
     ceil_mode: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Windows that Caffe's rounding up adds may reach over the end, but start inside."""
     plans, grown, counted = [], [], []
     for size, k, s, p in zip(x.shape[2:], kernel, stride, pads, strict=True):

@@ -142,10 +142,14 @@ def _messages(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_v2(layer: Mapping[str, Any]) -> Described:
     return Described(
-        layer.get("name", ""), layer.get("type", ""), layer.get("bottom", []),
-        layer.get("top", []), _messages(layer), [p.get("name", "") for p in layer.get("param", [])],
+        layer.get("name", ""),
+        layer.get("type", ""),
+        layer.get("bottom", []),
+        layer.get("top", []),
+        _messages(layer),
+        [p.get("name", "") for p in layer.get("param", [])],
         [_array(b, layer) for b in layer.get("blobs", [])],
-    )  # fmt: skip
+    )
 
 
 def _from_v1(layer: Mapping[str, Any]) -> Described:
@@ -154,10 +158,14 @@ def _from_v1(layer: Mapping[str, Any]) -> Described:
         return _from_v0(layer, old)
     kind = V1_TYPES.get(layer.get("type", "NONE"), "")
     return Described(
-        layer.get("name", ""), kind, layer.get("bottom", []), layer.get("top", []),
-        _messages(layer), layer.get("param", []),
+        layer.get("name", ""),
+        kind,
+        layer.get("bottom", []),
+        layer.get("top", []),
+        _messages(layer),
+        layer.get("param", []),
         [_array(b, layer) for b in layer.get("blobs", [])],
-    )  # fmt: skip
+    )
 
 
 def _from_v0(outer: Mapping[str, Any], layer: Mapping[str, Any]) -> Described:
@@ -166,10 +174,14 @@ def _from_v0(outer: Mapping[str, Any], layer: Mapping[str, Any]) -> Described:
     settings = {new: layer[old] for old, new in single.items() if old in layer}
     settings.update({new: [layer[old]] for old, new in several.items() if old in layer})
     return Described(
-        layer.get("name", ""), name, outer.get("bottom", []), outer.get("top", []),
-        {field_name: settings} if field_name else {}, [],
+        layer.get("name", ""),
+        name,
+        outer.get("bottom", []),
+        outer.get("top", []),
+        {field_name: settings} if field_name else {},
+        [],
         [_array(b, layer) for b in layer.get("blobs", [])],
-    )  # fmt: skip
+    )
 
 
 def _array(blob: Mapping[str, Any], layer: Mapping[str, Any]) -> np.ndarray:
@@ -267,9 +279,12 @@ class _Maker:
             attrs.update(message or {})
         names = [] if layer.type == "Split" else self._blobs(layer)
         return Node(
-            layer.type, (*layer.bottoms, *names), tuple(layer.tops), attrs,
+            layer.type,
+            (*layer.bottoms, *names),
+            tuple(layer.tops),
+            attrs,
             f"the layer {layer.name!r:.80}",
-        )  # fmt: skip
+        )
 
     def _blobs(self, layer: Described) -> list[str]:
         kinds = _BLOBS.get(layer.type, ("weight", "bias"))

@@ -24,9 +24,12 @@ BLOB = message(
     width=(4, "int32"),
 )  # fmt: skip
 _STATE = message(
-    phase=(1, "enum:TRAIN,TEST"), min_level=(2, "int32"), max_level=(3, "int32"),
-    stage=(4, "[string"), not_stage=(5, "[string"),
-)  # fmt: skip
+    phase=(1, "enum:TRAIN,TEST"),
+    min_level=(2, "int32"),
+    max_level=(3, "int32"),
+    stage=(4, "[string"),
+    not_stage=(5, "[string"),
+)
 _PARAM = message(
     name=(1, "string"), share_mode=(2, IGNORED), lr_mult=(3, IGNORED), decay_mult=(4, IGNORED)
 )
@@ -183,8 +186,12 @@ _SETTINGS: dict[str, tuple[int, int | None, Schema]] = {
 }  # fmt: skip
 
 # SSD's branch gave its layers other numbers than OpenCV.
-_SSD = {"permute_param": 202, "prior_box_param": 203, "detection_output_param": 204,
-        "norm_param": 206}  # fmt: skip
+_SSD = {
+    "permute_param": 202,
+    "prior_box_param": 203,
+    "detection_output_param": 204,
+    "norm_param": 206,
+}
 
 
 def _settings(column: int) -> dict[str, tuple[int, Any]]:

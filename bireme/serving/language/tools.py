@@ -206,8 +206,10 @@ def turns(messages: Sequence[Message], style: Style, tools: Tools | None) -> lis
         if first is None:
             raise BadRequest("tools need a message of the user")
         listed = json.dumps(tools.specifications(), ensure_ascii=False)
-        found[first] = {"role": "user", "content": f"{_DESCRIBED}{listed}\n\n"
-                        f"{found[first]['content']}"}  # fmt: skip
+        found[first] = {
+            "role": "user",
+            "content": f"{_DESCRIBED}{listed}\n\n{found[first]['content']}",
+        }
     return found
 
 

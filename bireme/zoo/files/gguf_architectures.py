@@ -204,9 +204,13 @@ ARCHITECTURES = {
 }  # fmt: skip
 # A llama with experts.
 MIXTRAL = Architecture(
-    "mixtral", "MixtralForCausalLM", {**_DENSE, "ffn_gate_inp": "block_sparse_moe.gate"}, _MIXTRAL,
-    pairs=True, settings=_mixtral,
-)  # fmt: skip
+    "mixtral",
+    "MixtralForCausalLM",
+    {**_DENSE, "ffn_gate_inp": "block_sparse_moe.gate"},
+    _MIXTRAL,
+    pairs=True,
+    settings=_mixtral,
+)
 
 # The architecture that holds a model type, where it is not the one with the type in the table.
 _ALSO = {"mistral": "llama", "internlm3": "llama", "mixtral": "llama"}

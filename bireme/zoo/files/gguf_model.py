@@ -61,8 +61,11 @@ def _config(file: Gguf, name: str, architecture: Architecture) -> dict[str, Any]
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or type(heads) is not int or not heads:
         raise KeyError("token_embd.weight or head_count")
-    epsilon = ("layer_norm_eps", "layer_norm_epsilon") if architecture.layer_norms else (
-        "rms_norm_eps", "layer_norm_rms_epsilon")  # fmt: skip
+    epsilon = (
+        ("layer_norm_eps", "layer_norm_epsilon")
+        if architecture.layer_norms
+        else ("rms_norm_eps", "layer_norm_rms_epsilon")
+    )
     config = {
         "architectures": [architecture.head],
         "model_type": architecture.model_type,
@@ -98,16 +101,22 @@ def _rope(file: Gguf, name: str, head: int) -> dict[str, Any]:
     if _LONG in file.tensors and _SHORT in file.tensors:
         long, short = (file.tensors[n].read().astype(np.float32).tolist() for n in (_LONG, _SHORT))
         return {
-            **rope, "rope_type": "longrope", "short_factor": short, "long_factor": long,
+            **rope,
+            "rope_type": "longrope",
+            "short_factor": short,
+            "long_factor": long,
             "attention_factor": v.get(f"{name}.rope.scaling.attn_factor", 1.0),
-        }  # fmt: skip
+        }
     factor = v.get(f"{name}.rope.scaling.factor", 1.0)
     if _FACTORS in file.tensors:  # what llama3 divides its frequencies by
         by = file.tensors[_FACTORS].read().astype(np.float32).tolist()
         return {
-            **rope, "rope_type": "longrope", "short_factor": by, "long_factor": by,
+            **rope,
+            "rope_type": "longrope",
+            "short_factor": by,
+            "long_factor": by,
             "attention_factor": 1.0,
-        }  # fmt: skip
+        }
     if kind in (None, "none") or (kind == "linear" and factor == 1.0):
         return {**rope, "rope_type": "default"}
     if kind == "linear":
@@ -115,9 +124,11 @@ def _rope(file: Gguf, name: str, head: int) -> dict[str, Any]:
     if kind == "yarn":
         start = v[f"{name}.rope.scaling.original_context_length"]
         return {
-            **rope, "rope_type": "yarn", "factor": factor,
+            **rope,
+            "rope_type": "yarn",
+            "factor": factor,
             "original_max_position_embeddings": start,
-        }  # fmt: skip
+        }
     raise FileFormatError(f"[zoo] the rope scaling {kind!r:.60} of a GGUF file is not known")
 
 

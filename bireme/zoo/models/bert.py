@@ -87,7 +87,7 @@ _ALBERT = "encoder.albert_layer_groups.*.albert_layers.*"
 _BERT = Kind("bert", _LAYER, _MASKED, "cls.predictions.decoder", {"classifier.out": "classifier"})
 _ROBERTA = Kind(
     "roberta", _LAYER, _LM_HEAD, "lm_head.decoder", _OUT, act="tanh", masked_act="gelu", padded=True
-)  # fmt: skip
+)
 
 KINDS: dict[str, Kind] = {
     "bert": _BERT,

@@ -30,13 +30,16 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "olmo2": {"rms_norm_eps": 1e-5},
     "stablelm": {"partial_rotary_factor": 0.25},
     "ernie4_5": {
-        "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "head_dim": 128,
-        "num_key_value_heads": 2, "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-5,
+        "head_dim": 128,
+        "num_key_value_heads": 2,
+        "rope_theta": 500000.0,
     },
     "helium": {"rms_norm_eps": 1e-8, "head_dim": 128, "rope_theta": 100000.0},
     "seed_oss": {"head_dim": 128, "attention_bias": True},
     "internlm3": {"head_dim": 128, "rms_norm_eps": 1e-5, "num_key_value_heads": 2},
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

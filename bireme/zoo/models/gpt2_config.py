@@ -14,11 +14,14 @@ from bireme.zoo.rope import Rope
 
 # Older names of keys, by the one that is used here.
 _OLDER = {
-    "hidden_size": ("n_embd", "n_embed"), "num_attention_heads": ("n_head",),
-    "num_hidden_layers": ("n_layer",), "max_position_embeddings": ("n_positions", "n_ctx"),
-    "intermediate_size": ("n_inner", "ffn_dim"), "hidden_act": ("activation_function",),
+    "hidden_size": ("n_embd", "n_embed"),
+    "num_attention_heads": ("n_head",),
+    "num_hidden_layers": ("n_layer",),
+    "max_position_embeddings": ("n_positions", "n_ctx"),
+    "intermediate_size": ("n_inner", "ffn_dim"),
+    "hidden_act": ("activation_function",),
     "layer_norm_eps": ("layer_norm_epsilon",),
-}  # fmt: skip
+}
 _ACTS = {"gpt_neox": "gelu", "opt": "relu", "bloom": "gelu_pytorch_tanh"}
 
 
@@ -143,10 +146,14 @@ def _opt(keys: Keys, head: int, heads: int) -> dict[str, Any]:
     bias = keys.flag("enable_bias", True)
     removed = keys.flag("_remove_final_layer_norm", False)
     return {
-        "positions": _longest(keys, 2048) + 2, "offset": 2, "qkv_bias": bias, "bias": bias,
-        "norm_after": not first, "final_norm": first and not removed,
+        "positions": _longest(keys, 2048) + 2,
+        "offset": 2,
+        "qkv_bias": bias,
+        "bias": bias,
+        "norm_after": not first,
+        "final_norm": first and not removed,
         "affine": keys.flag("layer_norm_elementwise_affine", True),
-    }  # fmt: skip
+    }
 
 
 def _bloom(keys: Keys, head: int, heads: int) -> dict[str, Any]:

@@ -20,9 +20,12 @@ from bireme.zoo.names import Arrays, Names, Rule, stacked
 
 # model_type: the dense type whose attention it has.
 _BASES = {
-    "mixtral": "mistral", "qwen2_moe": "qwen2", "qwen3_moe": "qwen3", "ernie4_5_moe": "ernie4_5",
+    "mixtral": "mistral",
+    "qwen2_moe": "qwen2",
+    "qwen3_moe": "qwen3",
+    "ernie4_5_moe": "ernie4_5",
     "olmoe": "olmo2",
-}  # fmt: skip
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "mixtral": {"rms_norm_eps": 1e-5, "sliding_window": None},
     "qwen3_moe": {"head_dim": None},

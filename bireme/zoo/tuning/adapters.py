@@ -100,9 +100,11 @@ def attach(model: Layer, lora: Lora) -> Layer:
             f"[lora] no linear layer of the model is called {lora.targets!r}. Its layers are "
             f"called: {', '.join(last)}"
         )
-    lacking = [] if isinstance(lora.targets, str) else [
-        t for t in lora.targets if not any(_is_target(path, (t,)) for path, _ in found)
-    ]  # fmt: skip
+    lacking = (
+        []
+        if isinstance(lora.targets, str)
+        else [t for t in lora.targets if not any(_is_target(path, (t,)) for path, _ in found)]
+    )
     if lacking:
         raise InvalidArgument(f"[lora] no linear layer of the model is called {lacking}")
     for _, layer in found:

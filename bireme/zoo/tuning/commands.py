@@ -15,9 +15,10 @@ def add(
     tune = commands.add_parser("finetune", help="train a language model on texts")
     add_model(tune)
     tune.add_argument(
-        "data", help="a .jsonl file of texts, prompts with completions, chats or preferences, or "
+        "data",
+        help="a .jsonl file of texts, prompts with completions, chats or preferences, or "
         "a text whose paragraphs are the samples",
-    )  # fmt: skip
+    )
     tune.add_argument("output", help="the folder for the adapter or the model")
     tune.add_argument("--full", action="store_true", help="train all parameters, not an adapter")
     tune.add_argument("--rank", type=int, default=8, help="of the adapter")
@@ -68,11 +69,14 @@ def _finetune(options: argparse.Namespace) -> int:
             "warmup", "schedule", "recompute", "seed", "save_every", "resume",
         )  # fmt: skip
         done = zoo.finetune(
-            model, tokenizer, samples, options.output,
+            model,
+            tokenizer,
+            samples,
+            options.output,
             lora=None if options.full else lora,
             dpo=zoo.Dpo(options.beta) if options.dpo else None,
             **{name: getattr(options, name) for name in names},
-        )  # fmt: skip
+        )
         print(f"{len(done.losses)} steps, loss {done.losses[-1]:.4f}, written to {done.folder}")
         return 0
 

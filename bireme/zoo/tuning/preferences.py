@@ -44,9 +44,16 @@ class Preferences:
     """
 
     def __init__(
-        self, model: Layer, tokenizer: Tokenizer, samples: Sequence[Any], longest: int,
-        batch_size: int, accumulate: int, seed: int, dpo: Dpo,
-    ):  # fmt: skip
+        self,
+        model: Layer,
+        tokenizer: Tokenizer,
+        samples: Sequence[Any],
+        longest: int,
+        batch_size: int,
+        accumulate: int,
+        seed: int,
+        dpo: Dpo,
+    ):
         self.model, self._dpo, self._longest = model, dpo, longest
         pairs = [_pair(s, tokenizer, longest) for s in samples]
         if not pairs:

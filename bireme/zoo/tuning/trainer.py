@@ -173,9 +173,16 @@ class _Texts:
     """Steps on texts."""
 
     def __init__(
-        self, model: Layer, tokenizer: Tokenizer, samples: list[Sample], longest: int,
-        batch_size: int, accumulate: int, pack: bool, seed: int,
-    ):  # fmt: skip
+        self,
+        model: Layer,
+        tokenizer: Tokenizer,
+        samples: list[Sample],
+        longest: int,
+        batch_size: int,
+        accumulate: int,
+        pack: bool,
+        seed: int,
+    ):
         found = cut((tokens_of(s, tokenizer) for s in samples), longest)
         self.model, self.fingerprint = model, checkpoint.fingerprint([found])
         self._plan = Plan(found, batch_size, accumulate, longest, pack, seed)

@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 @onnx_op("Constant", host=True)
 def constant(n: NodeView) -> np.ndarray:
     for name, dtype in (
-        ("value", None), ("sparse_value", None), ("value_float", np.float32),
-        ("value_floats", np.float32), ("value_int", np.int64), ("value_ints", np.int64),
-        ("value_string", object), ("value_strings", object),
-    ):  # fmt: skip
+        ("value", None),
+        ("sparse_value", None),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+        ("value_string", object),
+        ("value_strings", object),
+    ):
         value = n.attr(name)
         if value is not None:
             return value if dtype is None else np.asarray(value, dtype)

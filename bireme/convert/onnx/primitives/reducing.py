@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 _REDUCE = {
-    "reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin",
-    "reduce_prod": "ReduceProd", "reduce_and": "ReduceMin", "reduce_or": "ReduceMax",
-}  # fmt: skip
+    "reduce_sum": "ReduceSum",
+    "reduce_max": "ReduceMax",
+    "reduce_min": "ReduceMin",
+    "reduce_prod": "ReduceProd",
+    "reduce_and": "ReduceMin",
+    "reduce_or": "ReduceMax",
+}
 
 
 @primitive(*_REDUCE)

@@ -13,9 +13,16 @@ from bireme.core.op import Call
 
 @rule("attention")
 def attention(
-    w: Writer, call: Call, query: str, key: str, value: str, mask: str | None, scale: str,
-    *dropout: Any, causal: bool,
-) -> str:  # fmt: skip
+    w: Writer,
+    call: Call,
+    query: str,
+    key: str,
+    value: str,
+    mask: str | None,
+    scale: str,
+    *dropout: Any,
+    causal: bool,
+) -> str:
     q_type: Any = call.types[0]
     k_type: Any = call.types[1]
     mask_type: Any = call.types[3]

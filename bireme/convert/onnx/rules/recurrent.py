@@ -27,9 +27,17 @@ def _sorted(w: Writer, x: str, call: Call, hidden: int) -> str:
 
 
 def _layer(
-    w: Writer, call: Call, kind: str, x: str, states: list[str], weights: tuple[str, str],
-    biases: tuple[str | None, str | None], lengths: str | None, reverse: bool, **attrs: Any,
-) -> list[str]:  # fmt: skip
+    w: Writer,
+    call: Call,
+    kind: str,
+    x: str,
+    states: list[str],
+    weights: tuple[str, str],
+    biases: tuple[str | None, str | None],
+    lengths: str | None,
+    reverse: bool,
+    **attrs: Any,
+) -> list[str]:
     """[y, h] or [y, h, c] of one direction."""
     t: Any = call.types[0]
     recurrent: Any = call.types[1 + len(states) + 1]
@@ -58,18 +66,35 @@ def _unused(w: Writer, call: Call, made: list[str]) -> list[str]:
 
 @rule("lstm")
 def lstm(
-    w: Writer, call: Call, x: str, h0: str, c0: str, w_ih: str, w_hh: str, b_ih: str | None,
-    b_hh: str | None, lengths: str | None, reverse: bool,
-) -> list[str]:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    h0: str,
+    c0: str,
+    w_ih: str,
+    w_hh: str,
+    b_ih: str | None,
+    b_hh: str | None,
+    lengths: str | None,
+    reverse: bool,
+) -> list[str]:
     made = _layer(w, call, "LSTM", x, [h0, c0], (w_ih, w_hh), (b_ih, b_hh), lengths, reverse)
     return _unused(w, call, made)
 
 
 @rule("gru")
 def gru(
-    w: Writer, call: Call, x: str, h0: str, w_ih: str, w_hh: str, b_ih: str | None,
-    b_hh: str | None, lengths: str | None, reverse: bool,
-) -> list[str]:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    h0: str,
+    w_ih: str,
+    w_hh: str,
+    b_ih: str | None,
+    b_hh: str | None,
+    lengths: str | None,
+    reverse: bool,
+) -> list[str]:
     made = _layer(
         w, call, "GRU", x, [h0], (w_ih, w_hh), (b_ih, b_hh), lengths, reverse,
         linear_before_reset=1,
@@ -79,9 +104,18 @@ def gru(
 
 @rule("simple_rnn")
 def simple_rnn(
-    w: Writer, call: Call, x: str, h0: str, w_ih: str, w_hh: str, b_ih: str | None,
-    b_hh: str | None, lengths: str | None, activation: str, reverse: bool,
-) -> list[str]:  # fmt: skip
+    w: Writer,
+    call: Call,
+    x: str,
+    h0: str,
+    w_ih: str,
+    w_hh: str,
+    b_ih: str | None,
+    b_hh: str | None,
+    lengths: str | None,
+    activation: str,
+    reverse: bool,
+) -> list[str]:
     made = _layer(
         w, call, "RNN", x, [h0], (w_ih, w_hh), (b_ih, b_hh), lengths, reverse,
         activations=["Tanh" if activation == "tanh" else "Relu"],

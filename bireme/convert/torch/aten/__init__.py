@@ -44,7 +44,17 @@ def rule_of(op: str) -> tuple[Rule, bool] | None:
 
 
 for _family in (
-    "elementwise", "activations", "reductions", "shapes", "picking", "making", "products",
-    "windows", "norms", "losses", "symbolic", "control",
-):  # fmt: skip
+    "elementwise",
+    "activations",
+    "reductions",
+    "shapes",
+    "picking",
+    "making",
+    "products",
+    "windows",
+    "norms",
+    "losses",
+    "symbolic",
+    "control",
+):
     import_module(f"bireme.convert.torch.aten.{_family}")

@@ -35,9 +35,11 @@ def cond_(pred: Any, true_fn: Branch, false_fn: Branch, operands: Sequence[Any] 
 
 @aten("higher_order.while_loop")
 def while_loop_(
-    cond_fn: Branch, body_fn: Branch, carried_inputs: Sequence[Any],
+    cond_fn: Branch,
+    body_fn: Branch,
+    carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     return list(
         while_loop(
             lambda *values: cond_fn(*values, *additional_inputs)[0],

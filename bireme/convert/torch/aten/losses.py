@@ -33,17 +33,24 @@ def smooth_l1_loss(self: Tensor, target: Tensor, reduction: int = 1, beta: float
 
 @aten("nll_loss", "nll_loss_nd")
 def nll_loss(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
     ignore_index: int = -100,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return F.nll_loss(self, target, weight, ignore_index, _REDUCTIONS[reduction])
 
 
 @aten("cross_entropy_loss")
 def cross_entropy_loss(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1,
-    ignore_index: int = -100, label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
     return F.cross_entropy(
         self, target, weight, ignore_index, _REDUCTIONS[reduction],
         soft_label=target.dtype.is_floating, axis=1 if self.ndim > 1 else 0,
@@ -53,9 +60,12 @@ def cross_entropy_loss(
 
 @aten("binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
     reduction: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return F.binary_cross_entropy_with_logits(
         self, target, weight, _REDUCTIONS[reduction], pos_weight
     )

@@ -69,9 +69,12 @@ def new_ones(
 
 @aten("new_full")
 def new_full(
-    self: Tensor, size: Sequence[Size], fill_value: Number, dtype: DTypeName | None = None,
+    self: Tensor,
+    size: Sequence[Size],
+    fill_value: Number,
+    dtype: DTypeName | None = None,
     **_: object,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return paddle.broadcast_to(tensor(fill_value, self.dtype), list(size)).astype(
         _name(dtype, self.dtype.name)
     )

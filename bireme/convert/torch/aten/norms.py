@@ -16,10 +16,16 @@ def _per_channel(value: Tensor, rank: int) -> Tensor:
 
 @aten("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
 def batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
     cudnn_enabled: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if training or running_mean is None or running_var is None:
         axes = [0, *range(2, input.ndim)]
         mean = paddle.mean(input, axes)
@@ -40,17 +46,24 @@ def _update(statistic: Tensor, new: Tensor, momentum: float) -> None:
 
 @aten("layer_norm")
 def layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
-    bias: Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
     return F.layer_norm(input, list(normalized_shape), weight, bias, eps)
 
 
 @aten("native_layer_norm")
 def native_layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
     eps: float,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     axes = list(range(input.ndim - len(normalized_shape), input.ndim))
     mean = paddle.mean(input, axes, True)
     centred = input - mean
@@ -60,9 +73,13 @@ def native_layer_norm(
 
 @aten("group_norm")
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-5, cudnn_enabled: bool = True,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
     shape = list(input.shape)
     grouped = input.reshape([shape[0], num_groups, -1])
     centred = grouped - paddle.mean(grouped, -1, True)
@@ -72,9 +89,15 @@ def group_norm(
 
 @aten("native_group_norm")
 def native_group_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
     eps: float,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     grouped = input.reshape([N, group, -1])
     mean = paddle.mean(grouped, -1)
     centred = grouped - mean.unsqueeze(-1)
@@ -84,10 +107,16 @@ def native_group_norm(
 
 @aten("instance_norm")
 def instance_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
     cudnn_enabled: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if not use_input_stats:
         return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
     axes = list(range(2, input.ndim))
@@ -103,9 +132,11 @@ def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 @aten("rms_norm", "_fused_rms_norm")
 def rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
     eps: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     axes = list(range(input.ndim - len(normalized_shape), input.ndim))
     eps = paddle.finfo(input.dtype).eps if eps is None else eps
     made = input * paddle.rsqrt(paddle.mean(input * input, axes, True) + eps)

@@ -42,9 +42,12 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @aten("index_put", "_unsafe_index_put", "_index_put_impl")
 def index_put(
-    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False,
+    self: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
     unsafe: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if accumulate:
         if any(i is None for i in indices):
             raise TorchFileError("index_put that adds along whole dimensions has no rule")
@@ -112,9 +115,13 @@ def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Ten
 
 @aten("scatter")
 def scatter(
-    self: Tensor, dim: int, index: Tensor, src: Operand | None = None,
-    value: Number | None = None, reduce: str | None = None,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Operand | None = None,
+    value: Number | None = None,
+    reduce: str | None = None,
+) -> Tensor:
     given = src if value is None else value
     values = _fitting(tensor(given, self.dtype), index)  # type: ignore[arg-type]
     kinds = {None: "assign", "add": "add", "multiply": "mul"}
@@ -161,9 +168,13 @@ def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @aten("slice_scatter")
 def slice_scatter(
-    self: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    self: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
     step: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     made = paddle.assign(self)
     end = None if isinstance(end, int) and end >= 2**62 else end
     made[(*[slice(None)] * (dim % self.ndim), slice(start, end, step))] = src
@@ -179,9 +190,12 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 @aten("embedding")
 def embedding(
-    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     made = F.embedding(indices, weight)
     if padding_idx < 0 or weight.stop_gradient:
         return made
@@ -230,9 +244,13 @@ def nonzero(self: Tensor) -> Tensor:
 
 @aten("searchsorted")
 def searchsorted(
-    sorted_sequence: Tensor, self: Tensor, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    sorted_sequence: Tensor,
+    self: Tensor,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
     if sorter is not None:
         raise TorchFileError("searchsorted with a sorter has no rule")
     return paddle.searchsorted(sorted_sequence, self, out_int32, right or side == "right")

@@ -21,9 +21,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @aten("matmul", "mm", "bmm", "mv", "linalg_matmul")
 def matmul(
-    self: Tensor, other: Tensor | None = None, mat2: Tensor | None = None,
+    self: Tensor,
+    other: Tensor | None = None,
+    mat2: Tensor | None = None,
     vec: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     second = next(x for x in (other, mat2, vec) if x is not None)
     return paddle.matmul(self, second)
 
@@ -42,9 +44,14 @@ def outer(self: Tensor, vec2: Tensor) -> Tensor:
 
 @aten("addmm", "addmv")
 def addmm(
-    self: Tensor, mat1: Tensor | None = None, mat2: Tensor | None = None, beta: Number = 1,
-    alpha: Number = 1, mat: Tensor | None = None, vec: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    mat1: Tensor | None = None,
+    mat2: Tensor | None = None,
+    beta: Number = 1,
+    alpha: Number = 1,
+    mat: Tensor | None = None,
+    vec: Tensor | None = None,
+) -> Tensor:
     first, second = (mat if mat1 is None else mat1), (vec if mat2 is None else mat2)
     product = paddle.matmul(first, second)  # type: ignore[arg-type] (one of each pair is there)
     product = product if alpha == 1 else product * alpha
@@ -112,14 +119,20 @@ def tensordot(
 
 
 @aten(
-    "scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu",
+    "scaled_dot_product_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_efficient_attention",
-)  # fmt: skip
+)
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Heads before rows, as PyTorch has them; ours has rows first."""
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         times = query.shape[-3] // key.shape[-3]

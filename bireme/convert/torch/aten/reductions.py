@@ -53,9 +53,12 @@ def prod(
 
 @aten("var")
 def var(
-    self: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False,
+    self: Tensor,
+    dim: Dims = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
     correction: Number | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if isinstance(dim, bool):  # var(x, unbiased)
         dim, unbiased = None, dim
     taken = (1 if unbiased else 0) if correction is None else correction
@@ -72,25 +75,34 @@ def var(
 
 @aten("std")
 def std(
-    self: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False,
+    self: Tensor,
+    dim: Dims = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
     correction: Number | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return paddle.sqrt(var(self, dim, unbiased, keepdim, correction))
 
 
 @aten("var_mean")
 def var_mean(
-    self: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False,
+    self: Tensor,
+    dim: Dims = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
     correction: Number | None = None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     return [var(self, dim, unbiased, keepdim, correction), mean(self, dim, keepdim)]
 
 
 @aten("std_mean")
 def std_mean(
-    self: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False,
+    self: Tensor,
+    dim: Dims = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
     correction: Number | None = None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     spread, middle = var_mean(self, dim, unbiased, keepdim, correction)
     return [paddle.sqrt(spread), middle]
 
@@ -114,9 +126,11 @@ def _extreme(name: str, whole: Callable[..., Tensor], spot: Callable[..., Tensor
     pair = RULES_OF_PAIRS[f"{name}imum"]
 
     def rule(
-        self: Tensor, dim: int | Tensor | None = None, keepdim: bool = False,
+        self: Tensor,
+        dim: int | Tensor | None = None,
+        keepdim: bool = False,
         other: Tensor | None = None,
-    ) -> Tensor | list[Tensor]:  # fmt: skip
+    ) -> Tensor | list[Tensor]:
         if other is not None or isinstance(dim, Tensor):
             return pair(self, dim if other is None else other)
         if dim is None:
@@ -199,9 +213,13 @@ def cummin(self: Tensor, dim: int) -> list[Tensor]:
 
 @aten("norm", "linalg_vector_norm")
 def norm(
-    self: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False,
-    dtype: DTypeName | None = None, p: float | None = None,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DTypeName | None = None,
+    p: float | None = None,
+) -> Tensor:
     order = float(ord if p is None else p)
     self = floating(cast(self, dtype))
     axes = axes_of(dim)

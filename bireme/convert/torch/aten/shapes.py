@@ -18,9 +18,12 @@ Axes: TypeAlias = int | list[int] | tuple[int, ...]
 
 @aten("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy")
 def view(
-    self: Tensor, size: Sequence[Size] | DTypeName | None = None, stride: object = None,
-    shape: Sequence[Size] | None = None, dtype: DTypeName | None = None,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    size: Sequence[Size] | DTypeName | None = None,
+    stride: object = None,
+    shape: Sequence[Size] | None = None,
+    dtype: DTypeName | None = None,
+) -> Tensor:
     wanted = size if isinstance(size, DTypeName) else dtype
     if wanted is not None:
         return self.view(wanted.name)
@@ -142,9 +145,11 @@ def tile(self: Tensor, dims: Sequence[Size]) -> Tensor:
 
 @aten("repeat_interleave")
 def repeat_interleave(
-    self: Tensor, repeats: int | Tensor | None = None, dim: int | None = None,
+    self: Tensor,
+    repeats: int | Tensor | None = None,
+    dim: int | None = None,
     output_size: Size = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if repeats is None:
         raise TorchFileError("repeat_interleave of repeats alone has no rule")
     return paddle.repeat_interleave(self, repeats, dim)
@@ -291,9 +296,12 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 
 @aten("diff")
 def diff(
-    self: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
+    self: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
     append: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return paddle.diff(self, n, dim, prepend, append) if n else self
 
 
@@ -339,8 +347,10 @@ def pad(
 
 
 for _mode, _prefix in {
-    "reflect": "reflection", "replicate": "replication", "circular": "circular",
-}.items():  # fmt: skip
+    "reflect": "reflection",
+    "replicate": "replication",
+    "circular": "circular",
+}.items():
 
     def _rule(self: Tensor, padding: Sequence[Size], _mode: str = _mode) -> Tensor:
         return _padded(self, padding, _mode, 0)

@@ -17,8 +17,10 @@ Ints = Any  # an integer, or a list of one or several
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
-    1: F.conv1d_transpose, 2: F.conv2d_transpose, 3: F.conv3d_transpose,
-}  # fmt: skip
+    1: F.conv1d_transpose,
+    2: F.conv2d_transpose,
+    3: F.conv3d_transpose,
+}
 
 
 def sized(value: Ints, rank: int) -> list[int]:
@@ -36,9 +38,14 @@ def _batched(x: Tensor, rank: int, run: Callable[[Tensor], Tensor]) -> Tensor:
 
 @aten("conv1d", "conv2d", "conv3d")
 def conv(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
-    padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Tensor:
     rank = weight.ndim - 2
     steps, holes = sized(stride, rank), sized(dilation, rank)
     pads: Any = sized(padding, rank) if not isinstance(padding, str) else padding
@@ -53,9 +60,17 @@ def conv(
 
 @aten("convolution", "_convolution")
 def convolution(
-    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints,
-    dilation: Ints, transposed: bool, output_padding: Ints, groups: int, *_: object,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    *_: object,
+) -> Tensor:
     if transposed:
         return conv_transpose(
             input, weight, bias, stride, padding, output_padding, groups, dilation
@@ -65,17 +80,24 @@ def convolution(
 
 @aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
-    padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Tensor:
     rank = weight.ndim - 2
     settings = [sized(v, rank) for v in (stride, padding, output_padding)]
     return _batched(
-        input, rank,
+        input,
+        rank,
         lambda x: _TRANSPOSED[rank](
             x, weight, bias, *settings, groups=groups, dilation=sized(dilation, rank)
         ),
-    )  # fmt: skip
+    )
 
 
 def _with_places(x: Tensor, rank: int, run: Callable[[Tensor], Any]) -> list[Tensor]:
@@ -90,9 +112,13 @@ def _max_pool(rank: int, indices: bool) -> Callable[..., Any]:
     pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[rank]
 
     def rule(
-        self: Tensor, kernel_size: Ints, stride: Ints = (), padding: Ints = 0, dilation: Ints = 1,
+        self: Tensor,
+        kernel_size: Ints,
+        stride: Ints = (),
+        padding: Ints = 0,
+        dilation: Ints = 1,
         ceil_mode: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         if any(d != 1 for d in sized(dilation, rank)):
             raise TorchFileError("max pooling with holes (dilation) has no rule")
         kernel = sized(kernel_size, rank)
@@ -111,10 +137,14 @@ def _avg_pool(rank: int) -> Callable[..., Tensor]:
     pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[rank]
 
     def rule(
-        self: Tensor, kernel_size: Ints, stride: Ints = (), padding: Ints = 0,
-        ceil_mode: bool = False, count_include_pad: bool = True,
+        self: Tensor,
+        kernel_size: Ints,
+        stride: Ints = (),
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         kernel = sized(kernel_size, rank)
         steps = sized(stride, rank) if isinstance(stride, int) or stride else kernel
         pads = sized(padding, rank)
@@ -188,10 +218,14 @@ def _scaled(sizes: Sequence[Any], factors: Sequence[float]) -> list[int] | None:
 
 def _resized(mode: str, rank: int) -> Callable[..., Tensor]:
     def rule(
-        self: Tensor | None = None, output_size: Sequence[int] | None = None, *positional: Any,
-        input: Tensor | None = None, align_corners: bool = False,
-        scale_factors: Sequence[float] | None = None, **scales: Any,
-    ) -> Tensor:  # fmt: skip
+        self: Tensor | None = None,
+        output_size: Sequence[int] | None = None,
+        *positional: Any,
+        input: Tensor | None = None,
+        align_corners: bool = False,
+        scale_factors: Sequence[float] | None = None,
+        **scales: Any,
+    ) -> Tensor:
         x = input if self is None else self
         assert x is not None  # noqa: S101 (every overload has one of the two)
         if positional and isinstance(positional[0], bool):
@@ -206,18 +240,25 @@ def _resized(mode: str, rank: int) -> Callable[..., Tensor]:
             one: dict[str, Any] = {k: [1, *v] for k, v in wanted.items()}
             return F.interpolate(x.unsqueeze(2), **one, mode=mode).squeeze(2)
         return F.interpolate(
-            x, **wanted, mode=mode, align_corners=align_corners,
+            x,
+            **wanted,
+            mode=mode,
+            align_corners=align_corners,
             data_format={1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank],
-        )  # fmt: skip
+        )
 
     return rule
 
 
 for _kind, _mode, _rank in (
-    ("nearest1d", "nearest", 1), ("nearest2d", "nearest", 2), ("nearest3d", "nearest", 3),
-    ("linear1d", "linear", 1), ("bilinear2d", "bilinear", 2), ("trilinear3d", "trilinear", 3),
+    ("nearest1d", "nearest", 1),
+    ("nearest2d", "nearest", 2),
+    ("nearest3d", "nearest", 3),
+    ("linear1d", "linear", 1),
+    ("bilinear2d", "bilinear", 2),
+    ("trilinear3d", "trilinear", 3),
     ("bicubic2d", "bicubic", 2),
-):  # fmt: skip
+):
     aten(f"upsample_{_kind}")(_resized(_mode, _rank))
 
 
