@@ -224,6 +224,10 @@ def _needed(nodes: list[Node], only: list[int], fed: dict[int, str]) -> tuple[li
 
 
 _SETTINGS = (
-    "optimize_attr", "regularizer", "need_clip", "do_model_average", "is_distributed",
-)  # fmt: skip
+    "optimize_attr",
+    "regularizer",
+    "need_clip",
+    "do_model_average",
+    "is_distributed",
+)
 __all__ = ["TEST_RULES", "copy_program", "record_again"]

@@ -79,9 +79,16 @@ def _attend_infer(
 
 
 def attend_from(
-    xp: Any, query: Any, keys: Any, values: Any, own: Any,
-    scale: float, window: int, cap: float, slopes: Any,
-) -> Any:  # fmt: skip
+    xp: Any,
+    query: Any,
+    keys: Any,
+    values: Any,
+    own: Any,
+    scale: float,
+    window: int,
+    cap: float,
+    slopes: Any,
+) -> Any:
     """The attention of `query` [batch, rows, heads, size], whose rows are the tokens at the
     positions `own` [batch or 1, rows], to `keys` and `values` [batch, length, groups, size]."""
     batch, rows, heads, size = query.shape

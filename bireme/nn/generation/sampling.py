@@ -31,8 +31,12 @@ def _filtered(xp: Any, scores: Any, top_k: Any, top_p: Any) -> Any:
     return xp.where(scores >= lowest, scores, -xp.inf)
 
 
-@op(name="next_token", infer=_token_type, differentiable=False,
-    inputs=("logits", "seed", "offset", "temperature", "top_k", "top_p"))  # fmt: skip
+@op(
+    name="next_token",
+    infer=_token_type,
+    differentiable=False,
+    inputs=("logits", "seed", "offset", "temperature", "top_k", "top_p"),
+)
 def next_token(xp, logits, seed, offset, temperature, top_k, top_p, strategy="greedy"):
     """One token per row of `logits` [batch, vocabulary].
 

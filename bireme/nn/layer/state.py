@@ -104,9 +104,13 @@ class StateDict:
         at a time, whatever `memory_growth_threshold=` says.
         """
         known = {
-            "h_group", "v_group", "process_group", "num_splits", "shard_idx",
+            "h_group",
+            "v_group",
+            "process_group",
+            "num_splits",
+            "shard_idx",
             "memory_growth_threshold",
-        }  # fmt: skip
+        }
         unknown = sorted(set(kwargs) - known)
         if unknown:
             raise InvalidArgument(f"[full] does not know the option {unknown[0]!r}")

@@ -194,13 +194,21 @@ def _trace_of(loss: Any, what: str) -> ProgramTrace:
 # The arguments that an older form of `decorate` has, and its defaults.
 _OLDER = ("use_pure_fp16", "use_fp16_guard", "use_bf16")
 _OLDER_DEFAULTS = {
-    "init_loss_scaling": 2**15, "incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 2,
-    "incr_ratio": 2.0, "decr_ratio": 0.8, "use_dynamic_loss_scaling": True,
-}  # fmt: skip
+    "init_loss_scaling": 2**15,
+    "incr_every_n_steps": 1000,
+    "decr_every_n_nan_or_inf": 2,
+    "incr_ratio": 2.0,
+    "decr_ratio": 0.8,
+    "use_dynamic_loss_scaling": True,
+}
 _DEFAULTS = {
-    "init_loss_scaling": 2**16, "incr_every_n_steps": 2000, "decr_every_n_nan_or_inf": 1,
-    "incr_ratio": 2.0, "decr_ratio": 0.5, "use_dynamic_loss_scaling": None,
-}  # fmt: skip
+    "init_loss_scaling": 2**16,
+    "incr_every_n_steps": 2000,
+    "decr_every_n_nan_or_inf": 1,
+    "incr_ratio": 2.0,
+    "decr_ratio": 0.5,
+    "use_dynamic_loss_scaling": None,
+}
 
 
 def decorate(
@@ -241,10 +249,13 @@ def decorate(
         if use_amp_guard is None:
             use_amp_guard = level == "O2"
     given = {
-        "init_loss_scaling": init_loss_scaling, "incr_every_n_steps": incr_every_n_steps,
-        "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf, "incr_ratio": incr_ratio,
-        "decr_ratio": decr_ratio, "use_dynamic_loss_scaling": use_dynamic_loss_scaling,
-    }  # fmt: skip
+        "init_loss_scaling": init_loss_scaling,
+        "incr_every_n_steps": incr_every_n_steps,
+        "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
+        "incr_ratio": incr_ratio,
+        "decr_ratio": decr_ratio,
+        "use_dynamic_loss_scaling": use_dynamic_loss_scaling,
+    }
     settings: dict[str, Any] = dict(_OLDER_DEFAULTS if older else _DEFAULTS)
     settings |= {k: v for k, v in given.items() if v is not None}
     if settings["use_dynamic_loss_scaling"] is None:
