@@ -466,11 +466,13 @@ def celu(x: Tensor, alpha: float = 1.0, name: str | None = None) -> Tensor:
 @op(
     name="selu",
     vjp=lambda xp, grad, x, scale, alpha: (
-        xp.where(x > 0, grad * scale, grad * (scale * alpha) * xp.exp(x)), None, None,
+        xp.where(x > 0, grad * scale, grad * (scale * alpha) * xp.exp(x)),
+        None,
+        None,
     ),
     infer=_like_x,
     check=_float_input,
-)  # fmt: skip
+)
 def _selu(xp, x, scale, alpha):
     return scale * xp.where(x > 0, x, alpha * xp.expm1(x))
 

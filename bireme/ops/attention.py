@@ -209,9 +209,15 @@ def _scale_of(query: Tensor) -> float:
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool,
-    training: bool, scale: float | None,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    training: bool,
+    scale: float | None,
+) -> Tensor:
     if not scale:
         scale = _scale_of(query)
     if dropout == 0.0 or not training:
@@ -225,14 +231,18 @@ def _attend(
     )
 
 
-@op(vjp=lambda xp, grad, types: (xp.reshape(grad, types[0].shape),),
-    infer=lambda x: aval((1, *x.shape), x.dtype))  # fmt: skip
+@op(
+    vjp=lambda xp, grad, types: (xp.reshape(grad, types[0].shape),),
+    infer=lambda x: aval((1, *x.shape), x.dtype),
+)
 def _add_batch(xp, x):
     return xp.expand_dims(x, 0)
 
 
-@op(vjp=lambda xp, grad, types: (xp.reshape(grad, types[0].shape),),
-    infer=lambda x: aval(x.shape[1:], x.dtype))  # fmt: skip
+@op(
+    vjp=lambda xp, grad, types: (xp.reshape(grad, types[0].shape),),
+    infer=lambda x: aval(x.shape[1:], x.dtype),
+)
 def _drop_batch(xp, x):
     return xp.squeeze(x, axis=0)
 
@@ -293,8 +303,12 @@ def flash_attention(
 # --- sequences of different lengths, one after the other ----------------------------------------
 
 
-@op(differentiable=False, infer=lambda total_q, total_k, starts_q, starts_k, causal, window: aval(
-    (total_q.shape[0], total_k.shape[0]), bool_))  # fmt: skip
+@op(
+    differentiable=False,
+    infer=lambda total_q, total_k, starts_q, starts_k, causal, window: aval(
+        (total_q.shape[0], total_k.shape[0]), bool_
+    ),
+)
 def _same_sequence(xp, total_q, total_k, starts_q, starts_k, causal=False, window=(-1, -1)):
     """Which key each query may see: those of its own sequence, up to its own place if causal, and
     at most `window` places before and after it (-1 for any)."""

@@ -110,8 +110,10 @@ def flash_attn_varlen_qkvpacked(
     )  # fmt: skip
 
 
-@op(differentiable=False, infer=lambda starts, length: aval(
-    (starts.shape[0] - 1, 1, 1, length), bool_))  # fmt: skip
+@op(
+    differentiable=False,
+    infer=lambda starts, length: aval((starts.shape[0] - 1, 1, 1, length), bool_),
+)
 def _filled(xp, starts, length=1):
     """Which of the `length` places of each row hold a sequence: [rows, 1, 1, length]."""
     sizes = starts[1:] - starts[:-1]
@@ -352,8 +354,12 @@ def flashmask_attention(
 # --- masks as sparse rows -----------------------------------------------------------------------
 
 
-@op(differentiable=False, infer=lambda offset, columns: aval(
-    (*offset.shape[:2], offset.shape[2] - 1, offset.shape[2] - 1), bool_))  # fmt: skip
+@op(
+    differentiable=False,
+    infer=lambda offset, columns: aval(
+        (*offset.shape[:2], offset.shape[2] - 1, offset.shape[2] - 1), bool_
+    ),
+)
 def _csr_mask(xp, offset, columns):
     """[batch, heads, rows, columns]: the places that compressed rows name."""
     size = offset.shape[2] - 1

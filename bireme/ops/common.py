@@ -410,10 +410,13 @@ def _gather_tree_check(ids: Aval, parents: Aval) -> None:
 
 @public
 @op(
-    differentiable=False, numpy=_gather_tree_numpy, infer=lambda ids, parents: ids, takes="i",
+    differentiable=False,
+    numpy=_gather_tree_numpy,
+    infer=lambda ids, parents: ids,
+    takes="i",
     check=_gather_tree_check,
     requires=lambda ids, parents: [InRange("parents", 0, parents.shape[2] - 1)],
-)  # fmt: skip
+)
 def gather_tree(xp, ids, parents):
     """Whole beam-search sequences from the ids and parents [time, batch, beam] of every step."""
     from bireme.host import jax_door

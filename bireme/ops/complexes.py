@@ -82,9 +82,11 @@ def _joined(xp: Any, x: Any) -> Any:
 
 
 @op(
-    name="as_complex", vjp=lambda xp, grad: (_pairs(xp, grad),), infer=_as_complex_type,
+    name="as_complex",
+    vjp=lambda xp, grad: (_pairs(xp, grad),),
+    infer=_as_complex_type,
     check=_check_pairs,
-)  # fmt: skip
+)
 def _as_complex(xp, x):
     """Pairs in the last dimension as complex numbers."""
     return _joined(xp, x)
@@ -95,9 +97,11 @@ def _as_real_type(x: Aval) -> Aval:
 
 
 @op(
-    name="as_real", vjp=lambda xp, grad: (_joined(xp, grad),), infer=_as_real_type,
+    name="as_real",
+    vjp=lambda xp, grad: (_joined(xp, grad),),
+    infer=_as_real_type,
     check=_check_complex,
-)  # fmt: skip
+)
 def _as_real(xp, x):
     """Complex numbers as pairs in a new last dimension."""
     return _pairs(xp, x)

@@ -24,9 +24,11 @@ def _true(x: Any) -> bool:
 
 
 @op(
-    name="cond", inputs=("pred", "*operands", "*keys"),
-    infer=lambda pred, operands, keys, then, other: then.types, exact=True,
-)  # fmt: skip
+    name="cond",
+    inputs=("pred", "*operands", "*keys"),
+    infer=lambda pred, operands, keys, then, other: then.types,
+    exact=True,
+)
 def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) -> Any:
     """The results of `then` where `pred` is true, and of `other` where it is not."""
     first, rest = keys[: then.n_keys], keys[then.n_keys :]
@@ -54,9 +56,11 @@ def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) 
 
 
 @op(
-    name="while_loop", inputs=("*carries", "*operands", "*keys"),
-    infer=lambda carries, operands, keys, test, step: step.types, exact=True,
-)  # fmt: skip
+    name="while_loop",
+    inputs=("*carries", "*operands", "*keys"),
+    infer=lambda carries, operands, keys, test, step: step.types,
+    exact=True,
+)
 def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step: Body) -> Any:
     """Replace the carries by what `step` makes of them, while `test` of them is true."""
     n = test.n_keys
@@ -97,9 +101,11 @@ def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step
 
 
 @op(
-    name="scan", inputs=("*carries", "*rows", "*operands", "*keys"),
-    infer=lambda carries, rows, operands, keys, step, length: step.types, exact=True,
-)  # fmt: skip
+    name="scan",
+    inputs=("*carries", "*rows", "*operands", "*keys"),
+    infer=lambda carries, rows, operands, keys, step, length: step.types,
+    exact=True,
+)
 def scan(
     xp: Any, carries: Any, rows: Any, operands: Any, keys: Any, step: Body, length: Any
 ) -> Any:

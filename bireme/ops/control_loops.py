@@ -36,7 +36,7 @@ from bireme.ops.control_record import (
     unchanged,
     under_autocast,
     write,
-)  # fmt: skip
+)
 from bireme.ops.creation import full
 from bireme.ops.logic import logical_and
 

@@ -197,9 +197,15 @@ def _pinned(made: Tensor, device: Any) -> Tensor:
 
 @public(also={"size": "shape"}, out=True)
 def full(
-    shape: Shape, fill_value: Scalar, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    fill_value: Scalar,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor of one value; the type is the default float unless the value is bool or complex."""
     if dtype is not None:
         want = dt.as_dtype(dtype)
@@ -221,9 +227,14 @@ def _plain(value: Any) -> Any:
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def zeros(
-    shape: Shape, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor of zeros."""
     return placed(
         _filled(_shape(shape, "zeros"), 0, _dtype(dtype)), device, requires_grad, pin_memory
@@ -232,9 +243,14 @@ def zeros(
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def ones(
-    shape: Shape, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor of ones."""
     return placed(
         _filled(_shape(shape, "ones"), 1, _dtype(dtype)), device, requires_grad, pin_memory
@@ -243,9 +259,14 @@ def ones(
 
 @public(also={"size": "shape"}, out=True, spread=0)
 def empty(
-    shape: Shape, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    shape: Shape,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor whose contents do not matter yet; here they are zeros."""
     return placed(
         _filled(_shape(shape, "empty"), 0, _dtype(dtype)), device, requires_grad, pin_memory
@@ -254,9 +275,15 @@ def empty(
 
 @public(also={"input": "x"}, method=False)
 def full_like(
-    x: Tensor, fill_value: Scalar, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    fill_value: Scalar,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor of one value in x's shape, and type unless `dtype` is given."""
     have = x._value.aval
     want = have.dtype if dtype is None else dt.as_dtype(dtype)
@@ -265,27 +292,42 @@ def full_like(
 
 @public(also={"input": "x"}, method=False)
 def zeros_like(
-    x: Tensor, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Zeros in x's shape."""
     return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 @public(also={"input": "x"}, method=False)
 def ones_like(
-    x: Tensor, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Ones in x's shape."""
     return full_like(x, 1, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 @public(also={"input": "x"}, method=False)
 def empty_like(
-    x: Tensor, dtype: DTypeLike | None = None, name: str | None = None, *,
-    device: DeviceLike | None = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor in x's shape whose contents do not matter yet; here they are zeros."""
     return full_like(x, 0, dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
@@ -335,10 +377,16 @@ def _arange_result(
 @public(out=True)
 @reads_contents(_arange_result)
 def arange(
-    start: Scalar = 0, end: Scalar | None = None, step: Scalar = 1,
-    dtype: DTypeLike | None = None, *, device: DeviceLike | None = None,
-    requires_grad: bool = False, pin_memory: bool = False, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    start: Scalar = 0,
+    end: Scalar | None = None,
+    step: Scalar = 1,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """start, start + step … up to but without `end`; int64 for integers."""
     if end is None:
         start, end = 0, start
@@ -367,10 +415,15 @@ def _arithmetic(first: Any, last: Any, by: Any, want: dt.DType) -> Tensor:
 
 @public(out=True)
 def range(
-    start: Scalar = 0, end: Scalar | None = None, step: Scalar = 1,
-    dtype: DTypeLike | None = None, *, device: DeviceLike | None = None,
-    requires_grad: bool = False, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    start: Scalar = 0,
+    end: Scalar | None = None,
+    step: Scalar = 1,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """start, start + step … up to and with `end`; floats unless `dtype` says otherwise."""
     if end is None:
         start, end = 0, start
@@ -401,9 +454,15 @@ def _spaced_result(
 @public(also={"end": "stop", "steps": "num"}, out=True)
 @reads_contents(_spaced_result)
 def linspace(
-    start: Scalar, stop: Scalar, num: IntOrTensor, dtype: DTypeLike | None = None,
-    name: str | None = None, *, device: DeviceLike | None = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    start: Scalar,
+    stop: Scalar,
+    num: IntOrTensor,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """`num` numbers at equal distances from start to stop, both included."""
     want = _one_of(dtype, "linspace", "is_integer is_floating")
     made = constant(_even(start, stop, num, "linspace").astype(want.numpy))
@@ -419,9 +478,13 @@ def _logspace_result(
 @public
 @reads_contents(_logspace_result)
 def logspace(
-    start: Scalar, stop: Scalar, num: IntOrTensor, base: float = 10.0,
-    dtype: DTypeLike | None = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    start: Scalar,
+    stop: Scalar,
+    num: IntOrTensor,
+    base: float = 10.0,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+) -> Tensor:
     """base to the powers from start to stop."""
     want = _one_of(dtype, "logspace", "is_integer is_floating")
     powers = _even(start, stop, num, "logspace")

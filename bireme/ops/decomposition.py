@@ -129,9 +129,12 @@ def _solve_body(xp: Any, x: Any, y: Any) -> Any:
 
 
 @op(
-    name="solve", vjp=_solve_vjp, promote="float_binary", check=_check_solve,
+    name="solve",
+    vjp=_solve_vjp,
+    promote="float_binary",
+    check=_check_solve,
     requires=lambda x, y: [_SOLVABLE],
-)  # fmt: skip
+)
 def _solve(xp, x, y):
     """The z with x @ z = y."""
     return _solve_body(xp, x, y)
@@ -195,9 +198,11 @@ def triangular_solve(
 
 
 @op(
-    check=_check_square, name="cholesky", infer=lambda x, upper: x,
+    check=_check_square,
+    name="cholesky",
+    infer=lambda x, upper: x,
     requires=lambda x, upper: [_POSITIVE],
-)  # fmt: skip
+)
 def _cholesky(xp, x, upper=False):
     """The triangular root of a positive definite matrix."""
     lower = _run(xp, xp.linalg.cholesky, _transposed(xp, x) if upper else x)
@@ -247,8 +252,12 @@ def _slogdet_vjp(xp: Any, grad: Any, x: Any) -> tuple[Any]:
 
 
 @public(method=True)
-@op(name="slogdet", vjp=_slogdet_vjp, check=_check_square,
-    infer=lambda x: aval((2, *x.shape[:-2]), x.dtype))  # fmt: skip
+@op(
+    name="slogdet",
+    vjp=_slogdet_vjp,
+    check=_check_square,
+    infer=lambda x: aval((2, *x.shape[:-2]), x.dtype),
+)
 def slogdet(xp, x):
     """The sign and the logarithm of the size of the determinant, stacked."""
     sign, log = xp.linalg.slogdet(x)
@@ -325,8 +334,12 @@ def _eigh_vjp(xp: Any, grad: Any, out: Any, uplo: str) -> tuple[Any]:
     return ((made + _transposed(xp, made)) / 2,)
 
 
-@op(name="eigh", vjp=_eigh_vjp, check=_check_square,
-    infer=lambda x, uplo: (aval(x.shape[:-1], _real_dtype(x.dtype)), x))  # fmt: skip
+@op(
+    name="eigh",
+    vjp=_eigh_vjp,
+    check=_check_square,
+    infer=lambda x, uplo: (aval(x.shape[:-1], _real_dtype(x.dtype)), x),
+)
 def _eigh(xp, x, uplo="L"):
     """(eigenvalues, eigenvectors) of symmetric matrices."""
     full = _hermitian(xp, x, uplo)
@@ -365,9 +378,13 @@ def _eig_vjp(xp: Any, grad: Any, out: Any) -> tuple[Any]:
     return (_run(xp, xp.linalg.solve, turned, xp.matmul(inner, turned)),)
 
 
-@op(name="eig", check=_check_square, vjp=_eig_vjp, requires=lambda x: [_FINITE],
-    infer=lambda x: (aval(x.shape[:-1], _complex_of(x.dtype)),
-                     aval(x.shape, _complex_of(x.dtype))))  # fmt: skip
+@op(
+    name="eig",
+    check=_check_square,
+    vjp=_eig_vjp,
+    requires=lambda x: [_FINITE],
+    infer=lambda x: (aval(x.shape[:-1], _complex_of(x.dtype)), aval(x.shape, _complex_of(x.dtype))),
+)
 def _eig(xp, x):
     """(eigenvalues, eigenvectors) of any square matrices."""
     values, vectors = _run(xp, xp.linalg.eig, x)
@@ -391,9 +408,11 @@ def eigvals(x: Tensor, name: str | None = None) -> Tensor:
 
 
 @op(
-    name="pinv", inputs=("x", "rcond"), check=_check_matrices,
+    name="pinv",
+    inputs=("x", "rcond"),
+    check=_check_matrices,
     requires=lambda x, rcond, hermitian: [_FINITE],
-)  # fmt: skip
+)
 def _pinv(xp, x, rcond=1e-15, hermitian=False):
     """The pseudo-inverse."""
     limit = xp.asarray(rcond)
@@ -518,9 +537,10 @@ def lu(
 
 
 @op(
-    name="lu_unpack", check=lambda x, y: _check_matrices(x),
+    name="lu_unpack",
+    check=lambda x, y: _check_matrices(x),
     requires=lambda x, y: [InRange("y", 1, x.shape[-2])],
-)  # fmt: skip
+)
 def _lu_unpack(xp, x, y):
     """(P, L, U) with P @ L @ U the factored matrix."""
     rows, columns = x.shape[-2:]

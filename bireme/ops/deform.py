@@ -79,9 +79,17 @@ def _corner(xp: Any, flat: Any, y: Any, x: Any, space: Any) -> Any:
     ),
 )
 def _deformable_conv(
-    xp, x, offset, weight, mask=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), parts=1,
+    xp,
+    x,
+    offset,
+    weight,
+    mask=None,
+    stride=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    parts=1,
     groups=1,
-):  # fmt: skip
+):
     n, channels, height, width = x.shape
     out, _, kh, kw = weight.shape
     size = offset.shape[2:]

@@ -49,9 +49,7 @@ def _prior_check(input: Aval, image: Aval, **rest: Any) -> None:
 
 
 @op(name="prior_box", differentiable=False, check=_prior_check, takes="if")
-def _prior_box(
-    xp, input, image, sizes=(), variance=(), steps=(0.0, 0.0), clip=False, offset=0.5
-):  # fmt: skip
+def _prior_box(xp, input, image, sizes=(), variance=(), steps=(0.0, 0.0), clip=False, offset=0.5):
     dtype = input.dtype
     height, width = input.shape[2:]
     image_height, image_width = [xp.asarray(d).astype(dtype) for d in image.shape[2:]]
@@ -234,9 +232,18 @@ def _yolo_box_check(
 
 @op(name="yolo_box", check=_yolo_box_check, differentiable=False)
 def _yolo_box(
-    xp, x, img_size, anchors=(), classes=1, threshold=0.0, ratio=32, clip=True, scale=1.0,
-    iou_aware=False, iou_factor=0.5,
-):  # fmt: skip
+    xp,
+    x,
+    img_size,
+    anchors=(),
+    classes=1,
+    threshold=0.0,
+    ratio=32,
+    clip=True,
+    scale=1.0,
+    iou_aware=False,
+    iou_factor=0.5,
+):
     n, _, height, width = x.shape
     count = len(anchors) // 2
     dtype = x.dtype
@@ -339,9 +346,19 @@ def _yolo_loss_check(
     numpy=False,
 )
 def _yolo_loss(
-    xp, x, gt_box, gt_label, gt_score=None, anchors=(), mask=(), classes=1, ignore=0.7, ratio=32,
-    smooth=True, scale=1.0,
-):  # fmt: skip
+    xp,
+    x,
+    gt_box,
+    gt_label,
+    gt_score=None,
+    anchors=(),
+    mask=(),
+    classes=1,
+    ignore=0.7,
+    ratio=32,
+    smooth=True,
+    scale=1.0,
+):
     from bireme.host import jax_door
 
     fixed = jax_door.jax().lax.stop_gradient

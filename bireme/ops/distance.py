@@ -175,9 +175,10 @@ def cdist(
     """The p-norm distance of every row of x to every row of y."""
 
     modes = (
-        "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
+        "use_mm_for_euclid_dist_if_necessary",
+        "use_mm_for_euclid_dist",
         "donot_use_mm_for_euclid_dist",
-    )  # fmt: skip
+    )
     if compute_mode not in modes:
         raise InvalidArgument(
             f"[cdist] compute_mode must be one of {modes}. Received: {compute_mode!r}"

@@ -48,9 +48,14 @@ def _same_type(x: Aval, *rest: Any, **attrs: Any) -> Aval:
 
 
 def _dropout_vjp(
-    xp: Any, grad: Any, threshold: Any, scale: Any, seed: Any, offset: Any,
+    xp: Any,
+    grad: Any,
+    threshold: Any,
+    scale: Any,
+    seed: Any,
+    offset: Any,
     axis: tuple[int, ...] | None,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     keep = kept(xp, threshold, seed, offset, _mask_shape(grad.shape, axis))
     return xp.where(keep, grad * scale, xp.zeros((), grad.dtype)), None, None, None, None
 

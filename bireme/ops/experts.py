@@ -23,8 +23,10 @@ from bireme.ops.manipulation import unsqueeze
 public = namespace("paddle.nn.functional")
 
 
-@op(differentiable=False, infer=lambda routes, starts: aval(
-    (routes.shape[0], starts.shape[0]), int32))  # fmt: skip
+@op(
+    differentiable=False,
+    infer=lambda routes, starts: aval((routes.shape[0], starts.shape[0]), int32),
+)
 def _rows_of_experts(xp, routes, starts):
     """[tokens, experts]: the row that a token has with an expert, -1 for none."""
     experts = xp.arange(starts.shape[0], dtype=routes.dtype)
@@ -70,16 +72,20 @@ def _back_to_tokens(xp, x, row_map):
     return _collected(xp, x, row_map)
 
 
-@op(inputs=("probs", "routes"), infer=lambda probs, routes, experts: aval(
-    (routes.shape[0], experts), probs.dtype))  # fmt: skip
+@op(
+    inputs=("probs", "routes"),
+    infer=lambda probs, routes, experts: aval((routes.shape[0], experts), probs.dtype),
+)
 def _per_expert(xp, probs, routes, experts=1):
     """[tokens, choices] of probabilities as [tokens, experts]."""
     hit = routes[:, :, None] == xp.arange(experts, dtype=routes.dtype)
     return xp.sum(xp.where(hit, probs[:, :, None], 0), axis=1, dtype=probs.dtype)
 
 
-@op(inputs=("probs", "row_map", "routes"),
-    infer=lambda probs, row_map, routes: aval(routes.shape, probs.dtype))  # fmt: skip
+@op(
+    inputs=("probs", "row_map", "routes"),
+    infer=lambda probs, row_map, routes: aval(routes.shape, probs.dtype),
+)
 def _per_choice(xp, probs, row_map, routes):
     """Probabilities by row as [tokens, choices]; 0 where a choice is -1."""
     rows = xp.take_along_axis(row_map, xp.maximum(routes, 0), axis=1)

@@ -49,9 +49,18 @@ def _unpacked(xp: Any, weight: Any, kernel: tuple[int, ...]) -> Any:
 
 
 def _fused_conv_infer(
-    x: Aval, weight: Aval, bias: Aval, added: Aval | None, stride, pads, dilation, groups: int,
-    last: bool, then: Then, kernel: tuple[int, ...],
-) -> Aval:  # fmt: skip
+    x: Aval,
+    weight: Aval,
+    bias: Aval,
+    added: Aval | None,
+    stride,
+    pads,
+    dilation,
+    groups: int,
+    last: bool,
+    then: Then,
+    kernel: tuple[int, ...],
+) -> Aval:
     shape = aval(kernel, weight.dtype) if kernel else weight
     return _conv_infer(x, shape, bias, stride, pads, dilation, groups, last)
 
@@ -63,9 +72,19 @@ def _fused_conv_infer(
     differentiable=False,
 )
 def _fused_conv(
-    xp, x, weight, bias, added, stride=(), pads=(), dilation=(), groups=1, last=False,
-    then=NOTHING, kernel=(),
-):  # fmt: skip
+    xp,
+    x,
+    weight,
+    bias,
+    added,
+    stride=(),
+    pads=(),
+    dilation=(),
+    groups=1,
+    last=False,
+    then=NOTHING,
+    kernel=(),
+):
     """activation(conv(x, weight, bias) + added) * factor + shift."""
     body: Any = OPS["conv"].body
     weight = _unpacked(xp, weight, kernel)
@@ -103,9 +122,17 @@ def _squeeze_excite_infer(x: Aval, *rest: Any, **attrs: Any) -> Aval:
     differentiable=False,
 )
 def _squeeze_excite(
-    xp, x, first, first_bias, second, second_bias, inner=("", ()), outer=("", ()), plus=0.0,
+    xp,
+    x,
+    first,
+    first_bias,
+    second,
+    second_bias,
+    inner=("", ()),
+    outer=("", ()),
+    plus=0.0,
     last=False,
-):  # fmt: skip
+):
     """x * (factor per channel + plus); the factors are two linear layers of the channels' means,
     each with an activation."""
     means = xp.mean(x, axis=(1, 2) if last else (2, 3))

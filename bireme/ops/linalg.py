@@ -170,10 +170,13 @@ def _check_dot(x: Any, y: Any) -> None:
 
 @public(also={"input": "x", "tensor": "y"}, out=True)
 @op(
-    vjp=_dot_vjp, promote="binary", check=_check_dot, amp="white",
+    vjp=_dot_vjp,
+    promote="binary",
+    check=_check_dot,
+    amp="white",
     infer=lambda x, y: aval(x.shape[:-1], x.dtype),
     takes="ifc",
-)  # fmt: skip
+)
 def dot(xp, x, y):
     """The inner product of two vectors, or of matching rows."""
     return xp.sum(x * y, axis=-1, dtype=x.dtype)

@@ -82,9 +82,14 @@ def _pull_back(step: Step, first: Arrays, fixed: Arrays, count: Any, grads: Arra
 
 
 def _reverse(
-    step: Step, at: list[int], fixed_at: list[int], first: Arrays, fixed: Arrays, count: Any,
+    step: Step,
+    at: list[int],
+    fixed_at: list[int],
+    first: Arrays,
+    fixed: Arrays,
+    count: Any,
     grads: Arrays,
-) -> Arrays:  # fmt: skip
+) -> Arrays:
     """The backward run as a function that can be differentiated itself: its value comes from
     `_checkpointed`, its own gradient from `_plain`, which says the same without checkpoints."""
     jax = jax_door.jax()
@@ -109,8 +114,11 @@ def _reverse(
         none: Arrays = [None] * len(first)
         none_fixed: Arrays = [None] * len(fixed)
         return (
-            _filled(none, at, by_first), _filled(none_fixed, fixed_at, by_fixed), None, by_grads,
-        )  # fmt: skip
+            _filled(none, at, by_first),
+            _filled(none_fixed, fixed_at, by_fixed),
+            None,
+            by_grads,
+        )
 
     run.defvjp(forward, backward)
     return run(first, fixed, count, grads)
@@ -149,9 +157,14 @@ def _start(grads: Arrays, fixed: Arrays, fixed_at: list[int]) -> Arrays:
 
 
 def _plain(
-    step: Step, at: list[int], fixed_at: list[int], first: Arrays, fixed: Arrays, count: Any,
+    step: Step,
+    at: list[int],
+    fixed_at: list[int],
+    first: Arrays,
+    fixed: Arrays,
+    count: Any,
     grads: Arrays,
-) -> Arrays:  # fmt: skip
+) -> Arrays:
     """The backward run with every state computed from the first. Slow in long loops, but made
     of loops that can be differentiated."""
     n = len(first)
@@ -167,9 +180,14 @@ def _plain(
 
 
 def _checkpointed(
-    step: Step, at: list[int], fixed_at: list[int], first: Arrays, fixed: Arrays, count: Any,
+    step: Step,
+    at: list[int],
+    fixed_at: list[int],
+    first: Arrays,
+    fixed: Arrays,
+    count: Any,
     grads: Arrays,
-) -> Arrays:  # fmt: skip
+) -> Arrays:
     """The backward run from two levels of checkpoints."""
     lax, jnp = jax_door.jax().lax, jax_door.jnp()
 

@@ -65,9 +65,13 @@ def _mse_vjp(
 
 
 @op(
-    name="mse_loss", promote="binary", vjp=_mse_vjp, infer=_infer_pair, inputs=("input", "label"),
+    name="mse_loss",
+    promote="binary",
+    vjp=_mse_vjp,
+    infer=_infer_pair,
+    inputs=("input", "label"),
     takes="ifc",
-)  # fmt: skip
+)
 def _mse_loss(xp, input, label, reduction="mean"):
     diff = input - label
     return reduce_loss(xp, diff * diff, reduction)
@@ -97,9 +101,13 @@ def _l1_vjp(
 
 
 @op(
-    name="l1_loss", promote="binary", vjp=_l1_vjp, infer=_infer_size, inputs=("input", "label"),
+    name="l1_loss",
+    promote="binary",
+    vjp=_l1_vjp,
+    infer=_infer_size,
+    inputs=("input", "label"),
     takes="ifc",
-)  # fmt: skip
+)
 def _l1_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, xp.abs(input - label), reduction)
 
@@ -114,9 +122,16 @@ def l1_loss(
 
 
 def _huber_vjp(
-    xp: Any, grad: Any, input: Any, label: Any, delta: Any, reduction: str, is_huber: bool,
-    types: Any, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grad: Any,
+    input: Any,
+    label: Any,
+    delta: Any,
+    reduction: str,
+    is_huber: bool,
+    types: Any,
+    needs: Any,
+) -> tuple[Any, ...]:
     each = spread_loss_grad(xp, grad, _broadcast_shape(*types[:2]), reduction)
     pull = each * xp.minimum(xp.maximum(input - label, -delta), delta)
     if not is_huber:
@@ -219,9 +234,16 @@ def _logit_each(xp: Any, logit: Any, label: Any, pos_weight: Any) -> Any:
 
 
 def _logit_vjp(
-    xp: Any, grad: Any, logit: Any, label: Any, weight: Any, pos_weight: Any, reduction: str,
-    types: Any, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grad: Any,
+    logit: Any,
+    label: Any,
+    weight: Any,
+    pos_weight: Any,
+    reduction: str,
+    types: Any,
+    needs: Any,
+) -> tuple[Any, ...]:
     shape = _logit_infer(types[0], types[1], types[2], types[3], "none").shape
     each = spread_loss_grad(xp, grad, shape, reduction)
     by_weight = each * _logit_each(xp, logit, label, pos_weight) if needs[2] else None
@@ -362,9 +384,12 @@ def sigmoid_focal_loss(
 
 
 @op(
-    name="poisson_nll_loss", inputs=("input", "label", "epsilon"), check=_one_shape, amp="black",
+    name="poisson_nll_loss",
+    inputs=("input", "label", "epsilon"),
+    check=_one_shape,
+    amp="black",
     takes={"input": "fc"},
-)  # fmt: skip
+)
 def _poisson_nll_loss(xp, input, label, epsilon, log_input=True, full=False, reduction="mean"):
     if log_input:
         loss = xp.exp(input) - label * input
@@ -396,9 +421,15 @@ def poisson_nll_loss(
 
 
 def _gaussian_vjp(
-    xp: Any, grad: Any, input: Any, label: Any, variance: Any, epsilon: Any, reduction: str,
+    xp: Any,
+    grad: Any,
+    input: Any,
+    label: Any,
+    variance: Any,
+    epsilon: Any,
+    reduction: str,
     types: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     if variance.ndim < input.ndim:
         variance = xp.expand_dims(variance, -1)
     each = spread_loss_grad(xp, grad, _broadcast_shape(types[0], types[1]), reduction)

@@ -72,18 +72,31 @@ def _check_class_weight(weight: Aval | None, classes: Any) -> None:
 
 
 def _hard_infer(
-    input: Aval, label: Aval, weight: Aval | None, smoothing: Any, axis: int, reduction: str,
-    keepdim: bool, **rest: Any,
-) -> tuple[Aval, Aval]:  # fmt: skip
+    input: Aval,
+    label: Aval,
+    weight: Aval | None,
+    smoothing: Any,
+    axis: int,
+    reduction: str,
+    keepdim: bool,
+    **rest: Any,
+) -> tuple[Aval, Aval]:
     shape = _label_shape(input, axis, keepdim) if reduction == "none" else ()
     total = aval(_label_shape(input, axis, True), input.dtype)
     return aval(shape, input.dtype), total
 
 
 def hard_terms(
-    xp: Any, label: Any, weight: Any, smoothing: Any, ndim: int, axis: int, ignore_index: int,
-    reduction: str, dtype: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+    xp: Any,
+    label: Any,
+    weight: Any,
+    smoothing: Any,
+    ndim: int,
+    axis: int,
+    ignore_index: int,
+    reduction: str,
+    dtype: Any,
+) -> tuple[Any, Any]:
     """(class numbers with the ignored ones replaced, factor of every sample's loss)."""
     if label.ndim < ndim:
         label = xp.expand_dims(label, axis)
@@ -119,9 +132,20 @@ def _count(xp: Any, x: Any) -> Any:
 
 
 def _hard_vjp(
-    xp: Any, grads: Any, input: Any, label: Any, weight: Any, smoothing: Any, out: Any, axis: int,
-    ignore_index: int, reduction: str, use_softmax: bool, keepdim: bool, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grads: Any,
+    input: Any,
+    label: Any,
+    weight: Any,
+    smoothing: Any,
+    out: Any,
+    axis: int,
+    ignore_index: int,
+    reduction: str,
+    use_softmax: bool,
+    keepdim: bool,
+    needs: Any,
+) -> tuple[Any, ...]:
     x = wide(xp, input)
     axis %= x.ndim
     grad = wide(xp, grads[0])
@@ -140,9 +164,9 @@ def _hard_vjp(
     if needs[2]:
         score = xp.sum(target * (x if use_softmax else xp.log(x)), axis=axis, keepdims=True)
         each = wide(xp, out[1]) - score
-        own = hard_terms(
-            xp, label, weight, smoothing, x.ndim, axis, ignore_index, "sum", x.dtype
-        )[1]  # fmt: skip
+        own = hard_terms(xp, label, weight, smoothing, x.ndim, axis, ignore_index, "sum", x.dtype)[
+            1
+        ]
         counts = xp.expand_dims(label, axis) if label.ndim < x.ndim else label
         tug = _factor_pull(xp, grad, each, own, wide(xp, out[0]), reduction)
         tug = xp.where(counts != ignore_index, tug, 0)
@@ -171,9 +195,17 @@ def _factor_pull(xp: Any, grad: Any, each: Any, own: Any, mean: Any, reduction: 
     amp="black",
 )
 def _cross_entropy(
-    xp, input, label, weight, smoothing, axis=-1, ignore_index=-100, reduction="mean",
-    use_softmax=True, keepdim=False,
-):  # fmt: skip
+    xp,
+    input,
+    label,
+    weight,
+    smoothing,
+    axis=-1,
+    ignore_index=-100,
+    reduction="mean",
+    use_softmax=True,
+    keepdim=False,
+):
     """-log p[label] for every sample, weighted and reduced; and log(sum(exp(x)))."""
     x = wide(xp, input)
     axis %= x.ndim
@@ -193,9 +225,15 @@ def _cross_entropy(
 
 
 def hard_results(
-    xp: Any, total: Any, score: Any, factor: Any, axis: int, reduction: str, keepdim: bool,
+    xp: Any,
+    total: Any,
+    score: Any,
+    factor: Any,
+    axis: int,
+    reduction: str,
+    keepdim: bool,
     dtype: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """What `_cross_entropy` returns, from log(sum(exp(x))), the labels' x and their factors."""
     loss = (total - score) * factor
     if reduction != "none":
@@ -251,9 +289,17 @@ def _soft_each(xp: Any, x: Any, target: Any, axis: int, use_softmax: bool) -> An
 
 
 def _soft_vjp(
-    xp: Any, grad: Any, input: Any, label: Any, weight: Any, out: Any, axis: int, reduction: str,
-    use_softmax: bool, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grad: Any,
+    input: Any,
+    label: Any,
+    weight: Any,
+    out: Any,
+    axis: int,
+    reduction: str,
+    use_softmax: bool,
+    needs: Any,
+) -> tuple[Any, ...]:
     x = wide(xp, input)
     axis %= x.ndim
     target = label.astype(x.dtype)
@@ -458,9 +504,11 @@ def _dice_check(input: Aval, label: Aval, epsilon: Any) -> None:
 
 
 @op(
-    name="dice_loss", check=_dice_check, amp="black",
+    name="dice_loss",
+    check=_dice_check,
+    amp="black",
     requires=lambda input, *_: [InRange("label", 0, input.shape[-1] - 1)],
-)  # fmt: skip
+)
 def _dice_loss(xp, input, label, epsilon):
     target = (label == xp.arange(input.shape[-1], dtype=label.dtype)).astype(input.dtype)
     axes = tuple(range(1, input.ndim))
@@ -521,9 +569,14 @@ def _hsigmoid_check(
 
 
 def _hsigmoid_rows(
-    input: Aval, label: Aval, weight: Aval, bias: Any, path_table: Aval | None, path_code: Any,
+    input: Aval,
+    label: Aval,
+    weight: Aval,
+    bias: Any,
+    path_table: Aval | None,
+    path_code: Any,
     num_classes: int,
-) -> list[InRange]:  # fmt: skip
+) -> list[InRange]:
     if path_table is None:
         return [InRange("label", 0, num_classes - 1)]
     # Negative numbers end a path.

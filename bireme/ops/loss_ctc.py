@@ -27,8 +27,10 @@ def _ctc_check(
 ) -> None:
     need_float("log_probs", log_probs)
     for name, x in (
-        ("labels", labels), ("input_lengths", input_lengths), ("label_lengths", label_lengths),
-    ):  # fmt: skip
+        ("labels", labels),
+        ("input_lengths", input_lengths),
+        ("label_lengths", label_lengths),
+    ):
         need_integer(name, x)
     if log_probs.ndim != 3 or labels.ndim != 2 or labels.shape[0] != log_probs.shape[1]:
         raise ShapeMismatch(
@@ -167,13 +169,19 @@ def ctc_loss(
 
 
 def _rnnt_check(
-    input: Aval, label: Aval, input_lengths: Aval, label_lengths: Aval, emit_lambda: Any,
+    input: Aval,
+    label: Aval,
+    input_lengths: Aval,
+    label_lengths: Aval,
+    emit_lambda: Any,
     blank: int,
-) -> None:  # fmt: skip
+) -> None:
     need_float("input", input)
     for name, x in (
-        ("label", label), ("input_lengths", input_lengths), ("label_lengths", label_lengths),
-    ):  # fmt: skip
+        ("label", label),
+        ("input_lengths", input_lengths),
+        ("label_lengths", label_lengths),
+    ):
         need_integer(name, x)
     if input.ndim != 4 or label.shape != (input.shape[0], input.shape[2] - 1):
         raise ShapeMismatch(

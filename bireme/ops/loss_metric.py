@@ -80,8 +80,11 @@ def _cosine_check(input1: Aval, input2: Aval, label: Aval, margin: Any, reductio
         raise ShapeMismatch("inputs must be vectors or matrices, label one number per row")
 
 
-@op(name="cosine_embedding_loss", inputs=("input1", "input2", "label", "margin"),
-    check=_cosine_check)  # fmt: skip
+@op(
+    name="cosine_embedding_loss",
+    inputs=("input1", "input2", "label", "margin"),
+    check=_cosine_check,
+)
 def _cosine_embedding_loss(xp, input1, input2, label, margin, reduction="mean"):
     dot = xp.sum(input1 * input2, axis=-1)
     n1 = xp.sum(input1 * input1, axis=-1) + 1e-11
@@ -215,9 +218,11 @@ def _multi_label_check(input: Aval, label: Aval, reduction: str) -> None:
 
 
 @op(
-    name="multi_label_margin_loss", inputs=("input", "label"), check=_multi_label_check,
+    name="multi_label_margin_loss",
+    inputs=("input", "label"),
+    check=_multi_label_check,
     takes={"input": "if"},
-)  # fmt: skip
+)
 def _multi_label_margin_loss(xp, input, label, reduction="mean"):
     if input.dtype.kind in "iu":
         input = input.astype(np.float32)
@@ -277,9 +282,11 @@ def multi_label_soft_margin_loss(
 
 
 @op(
-    name="soft_margin_loss", inputs=("input", "label"), takes={"input": "ifc"},
+    name="soft_margin_loss",
+    inputs=("input", "label"),
+    takes={"input": "ifc"},
     check=lambda input, label, reduction: _one_shape(input=input.shape, label=label.shape),
-)  # fmt: skip
+)
 def _soft_margin_loss(xp, input, label, reduction="mean"):
     if input.dtype.kind in "iu":
         input = input.astype(np.float32)
@@ -308,9 +315,11 @@ def _angular_check(
 
 
 @op(
-    name="margin_cross_entropy", check=_angular_check, amp="black",
+    name="margin_cross_entropy",
+    check=_angular_check,
+    amp="black",
     requires=lambda logits, *_, **__: [InRange("label", 0, logits.shape[1] - 1)],
-)  # fmt: skip
+)
 def _angular_margin(xp, logits, label, margin1, margin2, margin3, scale):
     """(loss [batch, 1], softmax); the target's cosine becomes cos(m1 * angle + m2) - m3."""
     hit = label[:, None] == xp.arange(logits.shape[1], dtype=label.dtype)

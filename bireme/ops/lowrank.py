@@ -22,9 +22,13 @@ public = namespace("paddle.linalg")
 
 @public(method=True)
 def ormqr(
-    x: Tensor, tau: Tensor, y: Tensor, left: bool = True, transpose: bool = False,
+    x: Tensor,
+    tau: Tensor,
+    y: Tensor,
+    left: bool = True,
+    transpose: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Q @ y, or y @ Q if not `left`, for the Q of Householder reflections (its transpose with
     `transpose`); x and tau are those of `householder_product`."""
     if x.dtype is not tau.dtype or x.dtype is not y.dtype:
@@ -77,9 +81,12 @@ def _check_lowrank(name: str, x: Tensor, q: int | None, niter: int) -> int:
 
 @public(method=True)
 def svd_lowrank(
-    x: Tensor, q: int | None = None, niter: int = 2, M: Tensor | None = None,
+    x: Tensor,
+    q: int | None = None,
+    niter: int = 2,
+    M: Tensor | None = None,
     name: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """(U, S, V) with x - M close to U @ diag(S) @ V^H: the q largest singular values, found by
     `niter` rounds of subspace iteration from a random start."""
     q = _check_lowrank("svd_lowrank", x, q, niter)
@@ -110,10 +117,16 @@ _ACTIVATIONS: dict[str, Any] = {"identity": None, "": None, "relu": relu, "gelu"
 
 @public
 def fp8_fp8_half_gemm_fused(
-    x: Tensor, y: Tensor, transpose_x: bool = False, transpose_y: bool = False,
-    bias: Tensor | None = None, scale: float = 1.0, output_dtype: str = "float16",
-    act: str = "identity", name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    y: Tensor,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    bias: Tensor | None = None,
+    scale: float = 1.0,
+    output_dtype: str = "float16",
+    act: str = "identity",
+    name: str | None = None,
+) -> Tensor:
     """act(scale * x @ y + bias) of 8-bit floats, summed in float32 and given in half precision."""
     if x.dtype not in _FP8 or y.dtype not in _FP8:
         raise TypeMismatch(

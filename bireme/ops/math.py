@@ -104,9 +104,7 @@ def _nearest(xp: Any, z: Any) -> Any:
 
 
 @public(also={"input": "x", "other": "y"}, out=True, inplace=True)
-@op(
-    vjp=_remainder_vjp, promote="binary", infer="elementwise", takes="ifc", requires=_divisor
-)  # fmt: skip
+@op(vjp=_remainder_vjp, promote="binary", infer="elementwise", takes="ifc", requires=_divisor)
 def remainder(xp, x, y):
     """What is left of x after division by y; it has the sign of y (complex: the nearest)."""
     return x - y * _nearest(xp, x / y) if x.dtype.kind == "c" else xp.remainder(x, y)
@@ -307,9 +305,13 @@ def _clip_vjp(xp: Any, grad: Any, x: Any, min: Any, max: Any) -> tuple[Any, None
 
 
 @op(
-    name="clip", inputs=("x", "min", "max"), vjp=_clip_vjp, promote="binary", infer="elementwise",
+    name="clip",
+    inputs=("x", "min", "max"),
+    vjp=_clip_vjp,
+    promote="binary",
+    infer="elementwise",
     takes="bif",
-)  # fmt: skip
+)
 def _clip(xp, x, min=None, max=None):
     """x limited to [min, max]."""
     if min is not None:
@@ -510,9 +512,12 @@ def _check_same_shape(inputs: Sequence[Any]) -> None:
 
 
 @op(
-    name="add_n", inputs=("*inputs",), vjp=_add_n_vjp, check=_check_same_shape,
+    name="add_n",
+    inputs=("*inputs",),
+    vjp=_add_n_vjp,
+    check=_check_same_shape,
     infer=lambda inputs: inputs[0],
-)  # fmt: skip
+)
 def _add_n(xp, inputs):
     """The sum of several tensors."""
     total = inputs[0]
@@ -542,10 +547,13 @@ def _check_multiplex(inputs: Sequence[Any], index: Any) -> None:
 
 @public(method=True)
 @op(
-    name="multiplex", inputs=("*inputs", "index"), vjp=_multiplex_vjp, check=_check_multiplex,
+    name="multiplex",
+    inputs=("*inputs", "index"),
+    vjp=_multiplex_vjp,
+    check=_check_multiplex,
     infer=lambda inputs, index: inputs[0],
     requires=lambda inputs, index: [InRange("index", 0, len(inputs) - 1)],
-)  # fmt: skip
+)
 def multiplex(xp, inputs, index):
     """Row i of the result is row i of inputs[index[i]]."""
     rows = index.reshape((-1,) + (1,) * (inputs[0].ndim - 1))

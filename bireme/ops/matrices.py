@@ -19,10 +19,15 @@ from bireme.ops.creation import _SMALL, _one_of, _shape, placed, to_tensor, zero
 
 @public(also={"m": "num_columns", "n": "num_rows"}, out=True)
 def eye(
-    num_rows: IntOrTensor, num_columns: IntOrTensor | None = None, dtype: DTypeLike | None = None,
-    name: str | None = None, *, device: DeviceLike | None = None, requires_grad: bool = False,
+    num_rows: IntOrTensor,
+    num_columns: IntOrTensor | None = None,
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Ones on the main diagonal, zeros elsewhere."""
     rows = ints(num_rows, "num_rows")[0]
     columns = rows if num_columns is None else ints(num_columns, "num_columns")[0]
@@ -35,8 +40,12 @@ def eye(
     return placed(made, device, requires_grad, pin_memory)
 
 
-@op(name="eye", inputs=(), differentiable=False,
-    infer=lambda rows, columns, dtype: aval((rows, columns), dt.as_dtype(dtype)))  # fmt: skip
+@op(
+    name="eye",
+    inputs=(),
+    differentiable=False,
+    infer=lambda rows, columns, dtype: aval((rows, columns), dt.as_dtype(dtype)),
+)
 def _eye(xp, rows=1, columns=1, dtype="float32"):
     """Ones on the main diagonal."""
     return xp.eye(rows, columns, dtype=dt.as_dtype(dtype).numpy)
@@ -49,9 +58,11 @@ def _check_matrix(x: Any, **_: Any) -> None:
 
 @public(also={"input": "x"}, out=True, inplace=True)
 @op(
-    vjp=lambda xp, grad, diagonal: (xp.tril(grad, diagonal),), check=_check_matrix,
-    infer=lambda x, diagonal: x, exact=True,
-)  # fmt: skip
+    vjp=lambda xp, grad, diagonal: (xp.tril(grad, diagonal),),
+    check=_check_matrix,
+    infer=lambda x, diagonal: x,
+    exact=True,
+)
 def tril(xp, x, diagonal=0):
     """x with zeros above the given diagonal."""
     return xp.tril(x, diagonal)
@@ -59,9 +70,11 @@ def tril(xp, x, diagonal=0):
 
 @public(also={"input": "x"}, out=True, inplace=True)
 @op(
-    vjp=lambda xp, grad, diagonal: (xp.triu(grad, diagonal),), check=_check_matrix,
-    infer=lambda x, diagonal: x, exact=True,
-)  # fmt: skip
+    vjp=lambda xp, grad, diagonal: (xp.triu(grad, diagonal),),
+    check=_check_matrix,
+    infer=lambda x, diagonal: x,
+    exact=True,
+)
 def triu(xp, x, diagonal=0):
     """x with zeros below the given diagonal."""
     return xp.triu(x, diagonal)

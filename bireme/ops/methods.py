@@ -48,10 +48,14 @@ REFLECTED = {
 
 # Operators whose public function does more than call one op.
 BY_FUNCTION = {
-    "__abs__": math_unary.abs, "__invert__": logic.bitwise_not,
-    "__lshift__": logic.bitwise_left_shift, "__matmul__": linalg.matmul,
-    "__neg__": math_unary.neg, "__pow__": math.pow, "__rshift__": logic.bitwise_right_shift,
-}  # fmt: skip
+    "__abs__": math_unary.abs,
+    "__invert__": logic.bitwise_not,
+    "__lshift__": logic.bitwise_left_shift,
+    "__matmul__": linalg.matmul,
+    "__neg__": math_unary.neg,
+    "__pow__": math.pow,
+    "__rshift__": logic.bitwise_right_shift,
+}
 
 _OPERANDS = (int, float, complex, np.generic, np.ndarray, Tensor)
 
@@ -299,9 +303,14 @@ def get_device(self: Tensor) -> int:
 
 def _factory(name: str, default: Any) -> Callable[..., Tensor]:
     def make(
-        self: Tensor, size: Any, *more: Any, dtype: Any = None, device: Any = None,
-        requires_grad: bool = False, pin_memory: bool = False,
-    ) -> Tensor:  # fmt: skip
+        self: Tensor,
+        size: Any,
+        *more: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+    ) -> Tensor:
         shape = (*manipulation.ints(size, "size"), *more)
         wanted = {"device": device, "requires_grad": requires_grad, "pin_memory": pin_memory}
         return new_full(self, shape, default, dtype=dtype, **wanted)
@@ -382,9 +391,12 @@ def attach() -> None:
     for name, direct in REFLECTED.items():
         setattr(Tensor, name, _reflected(vars(Tensor)[direct], name))
     own = {
-        "__contains__": _contains, "__getitem__": getitem, "__iter__": _iterate, "__pos__": _pos,
+        "__contains__": _contains,
+        "__getitem__": getitem,
+        "__iter__": _iterate,
+        "__pos__": _pos,
         "__setitem__": setitem,
-    }  # fmt: skip
+    }
     for name, value in (own | PROPERTIES).items():
         setattr(Tensor, name, value)
     own_names = set(vars(Tensor))

@@ -63,15 +63,24 @@ def _like_x(x: Aval, *rest: Any, **attrs: Any) -> Aval:
 
 
 def _batch_check(
-    x: Aval, weight: Aval | None, bias: Aval | None, mean: Aval | None, variance: Aval | None,
-    *rest: Any, axis: int = 1, **attrs: Any,
-) -> None:  # fmt: skip
+    x: Aval,
+    weight: Aval | None,
+    bias: Aval | None,
+    mean: Aval | None,
+    variance: Aval | None,
+    *rest: Any,
+    axis: int = 1,
+    **attrs: Any,
+) -> None:
     need_float("x", x)
     if x.ndim < 2:
         raise ShapeMismatch(f"'x' must have at least 2 dimensions, not {x.ndim}")
     for what, v in (
-        ("weight", weight), ("bias", bias), ("running_mean", mean), ("running_var", variance),
-    ):  # fmt: skip
+        ("weight", weight),
+        ("bias", bias),
+        ("running_mean", mean),
+        ("running_var", variance),
+    ):
         _check_vector(what, v, x.shape[axis])
 
 
@@ -127,9 +136,15 @@ def _batch_pull(
 
 
 def _batch_infer(
-    x: Aval, weight: Aval | None, bias: Aval | None, running_mean: Aval | None,
-    running_var: Aval | None, momentum: Any, axis: int, epsilon: float,
-) -> tuple[Aval, ...]:  # fmt: skip
+    x: Aval,
+    weight: Aval | None,
+    bias: Aval | None,
+    running_mean: Aval | None,
+    running_var: Aval | None,
+    momentum: Any,
+    axis: int,
+    epsilon: float,
+) -> tuple[Aval, ...]:
     if running_mean is not None:
         kept = running_mean.dtype
     else:
@@ -158,9 +173,18 @@ def _batch_norm_train(
 
 
 def batch_normed(
-    xp: Any, x: Any, mean: Any, variance: Any, weight: Any, bias: Any, running_mean: Any,
-    running_var: Any, momentum: Any, axis: int, epsilon: float,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    xp: Any,
+    x: Any,
+    mean: Any,
+    variance: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    momentum: Any,
+    axis: int,
+    epsilon: float,
+) -> tuple[Any, Any, Any]:
     """The results of `batch_norm_train` from the batch's statistics."""
     unit = (wide(xp, x) - mean) * _rsqrt(xp, variance + epsilon)
     out = _affine(xp, unit, wide(xp, weight), wide(xp, bias), axis).astype(x.dtype)
@@ -182,9 +206,16 @@ def running_statistics(
 
 
 def _fixed_vjp(
-    xp: Any, grad: Any, x: Any, weight: Any, mean: Any, variance: Any, axis: int, epsilon: float,
+    xp: Any,
+    grad: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    variance: Any,
+    axis: int,
+    epsilon: float,
     needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     shape = channel_shape(x.ndim, axis)
     factor = _rsqrt(xp, xp.reshape(wide(xp, variance), shape) + epsilon)
     unit = None

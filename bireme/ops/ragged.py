@@ -71,9 +71,16 @@ def _gru_type(x, weight, bias, offsets, reverse, gate, activation, origin_mode) 
 
 @op(inputs=("x", "weight", "bias", "offsets"), check=_gru_check, infer=_gru_type)
 def ragged_gru(
-    xp, x, weight, bias=None, offsets=None, reverse=False, gate="sigmoid", activation="tanh",
+    xp,
+    x,
+    weight,
+    bias=None,
+    offsets=None,
+    reverse=False,
+    gate="sigmoid",
+    activation="tanh",
     origin_mode=False,
-):  # fmt: skip
+):
     """Update, reset, candidate: the weight holds [D, 2D] for the gates, then [D, D], flat."""
     d = weight.shape[0]
     flat = xp.reshape(weight, (-1,))
@@ -116,9 +123,17 @@ def _lstm_type(x, weight, bias, offsets, reverse, gate, cell, candidate, peephol
 
 @op(inputs=("x", "weight", "bias", "offsets"), check=_lstm_check, infer=_lstm_type)
 def ragged_lstm(
-    xp, x, weight, bias=None, offsets=None, reverse=False, gate="sigmoid", cell="tanh",
-    candidate="tanh", peepholes=False,
-):  # fmt: skip
+    xp,
+    x,
+    weight,
+    bias=None,
+    offsets=None,
+    reverse=False,
+    gate="sigmoid",
+    cell="tanh",
+    candidate="tanh",
+    peepholes=False,
+):
     """Gates lie as candidate, input, forget, output; the bias ends with three peephole rows."""
     d = weight.shape[0]
     peep = [None, None, None]

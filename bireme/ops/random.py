@@ -303,8 +303,12 @@ def randint_like(
     return _randint(*next_key(), *bounds, x._value.aval.shape, want.name)
 
 
-@op(name="randperm", inputs=("seed", "offset"), differentiable=False,
-    infer=lambda seed, offset, n, dtype: aval((n,), dt.as_dtype(dtype)))  # fmt: skip
+@op(
+    name="randperm",
+    inputs=("seed", "offset"),
+    differentiable=False,
+    infer=lambda seed, offset, n, dtype: aval((n,), dt.as_dtype(dtype)),
+)
 def _randperm(xp, seed, offset, n=0, dtype="int64"):
     """The numbers below n in random order."""
     order = xp.argsort(_words64(xp, seed, offset, (n,)), stable=True)
@@ -337,9 +341,13 @@ def randperm(
 # --- choices ----------------------------------------------------------------------------------
 
 
-@op(name="bernoulli", inputs=("x", "seed", "offset", "p"), infer=lambda x, *_: x,
+@op(
+    name="bernoulli",
+    inputs=("x", "seed", "offset", "p"),
+    infer=lambda x, *_: x,
     requires=lambda x, seed, offset, p: [InRange("x", 0, 1)] if p is None else [],
-    differentiable=False)  # fmt: skip
+    differentiable=False,
+)
 def _bernoulli(xp, x, seed, offset, p=None):
     """1 with probability x (or p), else 0."""
     work = np.float64 if x.dtype == np.float64 else np.float32
@@ -369,7 +377,10 @@ def _is_drawable(xp: Any, x: Any, count: int, replacement: bool) -> Any:
     return xp.all(x >= 0) & xp.all(xp.sum((x > 0).astype(np.int64), axis=-1) >= wanted)
 
 
-@op(name="multinomial", inputs=("x", "seed", "offset"), infer=_multinomial_type,
+@op(
+    name="multinomial",
+    inputs=("x", "seed", "offset"),
+    infer=_multinomial_type,
     requires=lambda x, seed, offset, count, replacement: [
         Holds(
             "the probabilities must not be negative or NaN, and at least one, or num_samples "
@@ -377,7 +388,8 @@ def _is_drawable(xp: Any, x: Any, count: int, replacement: bool) -> Any:
             lambda xp, inputs, out: _is_drawable(xp, inputs[0], count, replacement),
         )
     ],
-    differentiable=False)  # fmt: skip
+    differentiable=False,
+)
 def _multinomial(xp, x, seed, offset, count=1, replacement=False):
     """Positions drawn with probabilities in proportion to x."""
     work = np.float64 if x.dtype == np.float64 else np.float32
@@ -456,9 +468,13 @@ def _binomial_type(count: Aval, prob: Aval, *_: Any) -> Aval:
     return aval(broadcast_shapes(count.shape, prob.shape), dt.int64)
 
 
-@op(name="binomial", inputs=("count", "prob", "seed", "offset"), infer=_binomial_type,
+@op(
+    name="binomial",
+    inputs=("count", "prob", "seed", "offset"),
+    infer=_binomial_type,
     requires=lambda *_: [InRange("count", 0, math.inf), InRange("prob", 0, 1)],
-    differentiable=False)  # fmt: skip
+    differentiable=False,
+)
 def _binomial(xp, count, prob, seed, offset):
     """Successes among `count` trials, by inversion of their distribution."""
     n, p = xp.broadcast_arrays(count.astype(np.float64), prob.astype(np.float64))
@@ -482,9 +498,13 @@ def binomial(count: Tensor, prob: Tensor, name: str | None = None) -> Tensor:
 _GAMMA_ROUNDS = 8  # each accepts at least 95 %: one draw in 10^10 keeps its last candidate
 
 
-@op(name="standard_gamma", inputs=("x", "seed", "offset"), infer=lambda x, *_: x,
+@op(
+    name="standard_gamma",
+    inputs=("x", "seed", "offset"),
+    infer=lambda x, *_: x,
     requires=lambda *_: [InRange("x", 0, math.inf, nan=True)],
-    differentiable=False)  # fmt: skip
+    differentiable=False,
+)
 def _standard_gamma(xp, x, seed, offset):
     """Gamma numbers of shape x and scale 1, by Marsaglia and Tsang's rejection."""
     work = np.float64 if x.dtype == np.float64 else np.float32
@@ -527,8 +547,12 @@ def _transformed_type(*_: Any, shape: tuple[Any, ...], dtype: str, kind: str) ->
     return aval(shape, dt.as_dtype(dtype))
 
 
-@op(name="random_transform", inputs=("seed", "offset", "a", "b"), infer=_transformed_type,
-    differentiable=False)  # fmt: skip
+@op(
+    name="random_transform",
+    inputs=("seed", "offset", "a", "b"),
+    infer=_transformed_type,
+    differentiable=False,
+)
 def _transformed(xp, seed, offset, a, b, shape=(), dtype="float32", kind="exponential"):
     """Uniform numbers bent into another distribution with parameters a and b."""
     to = dt.as_dtype(dtype).numpy
@@ -544,9 +568,7 @@ def _transformed(xp, seed, offset, a, b, shape=(), dtype="float32", kind="expone
     return made.astype(to)
 
 
-@op(
-    vjp=lambda xp, grad: (xp.zeros_like(grad), None), infer=lambda x, made: made, exact=True
-)  # fmt: skip
+@op(vjp=lambda xp, grad: (xp.zeros_like(grad), None), infer=lambda x, made: made, exact=True)
 def _instead(xp, x, made):
     """`made`, with a gradient of zeros for what was there before."""
     return made

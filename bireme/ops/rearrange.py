@@ -159,9 +159,7 @@ def _diagonal_scatter_check(x: Aval, y: Aval, offset: int, axis1: int, axis2: in
         raise ShapeMismatch(f"the diagonal has shape {list(want)}, but y has {list(y.shape)}")
 
 
-@op(
-    name="diagonal_scatter", infer=_same, check=_diagonal_scatter_check, vjp=_diagonal_scatter_vjp
-)  # fmt: skip
+@op(name="diagonal_scatter", infer=_same, check=_diagonal_scatter_check, vjp=_diagonal_scatter_vjp)
 def _diagonal_scatter(xp, x, y, offset=0, axis1=0, axis2=1):
     """A copy of x with another diagonal."""
     return _on_diagonal(xp, x, y.astype(x.dtype), offset, axis1, axis2)

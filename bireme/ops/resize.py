@@ -174,9 +174,16 @@ def _resize_vjp(
     check=_resize_check,
 )
 def _interpolate(
-    xp, x, axes=(), sizes=(), scales=(), mode="nearest", align_corners=False, align_mode=0,
+    xp,
+    x,
+    axes=(),
+    sizes=(),
+    scales=(),
+    mode="nearest",
+    align_corners=False,
+    align_mode=0,
     antialias=False,
-):  # fmt: skip
+):
     out = x.astype(np.float32) if x.dtype == np.uint8 and mode != "nearest" else wide(xp, x)
     for axis, taps in _plan(x, axes, sizes, scales, (mode, align_corners, align_mode, antialias)):
         out = _resize_axis(xp, out, axis, taps)
@@ -184,9 +191,13 @@ def _interpolate(
 
 
 _RANKS = {
-    "linear": (3,), "nearest": (4, 5), "bilinear": (4,), "bicubic": (4,), "trilinear": (5,),
+    "linear": (3,),
+    "nearest": (4, 5),
+    "bilinear": (4,),
+    "bicubic": (4,),
+    "trilinear": (5,),
     "area": (3, 4, 5),
-}  # fmt: skip
+}
 _LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
 
 

@@ -165,9 +165,18 @@ def _lstm_infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, lengths, reverse) -> tuple[Av
 
 
 def _lstm_vjp(
-    xp: Any, grads: Any, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, lengths: Any, out: Any,
-    reverse: bool, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grads: Any,
+    x: Any,
+    h0: Any,
+    c0: Any,
+    w_ih: Any,
+    w_hh: Any,
+    lengths: Any,
+    out: Any,
+    reverse: bool,
+    needs: Any,
+) -> tuple[Any, ...]:
     y, _, _, gates, cells = out
     hidden = w_hh.shape[1]
     runs = running(xp, x, lengths)
@@ -270,9 +279,17 @@ def _gru_infer(x, h0, w_ih, w_hh, b_ih, b_hh, lengths, reverse) -> tuple[Aval, .
 
 
 def _gru_vjp(
-    xp: Any, grads: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, lengths: Any, out: Any,
-    reverse: bool, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grads: Any,
+    x: Any,
+    h0: Any,
+    w_ih: Any,
+    w_hh: Any,
+    lengths: Any,
+    out: Any,
+    reverse: bool,
+    needs: Any,
+) -> tuple[Any, ...]:
     y, _, gates = out
     hidden = w_hh.shape[1]
     runs = running(xp, x, lengths)
@@ -361,9 +378,18 @@ def _simple_infer(x, h0, w_ih, w_hh, b_ih, b_hh, lengths, activation, reverse) -
 
 
 def _simple_vjp(
-    xp: Any, grads: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, lengths: Any, out: Any,
-    activation: str, reverse: bool, needs: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Any,
+    grads: Any,
+    x: Any,
+    h0: Any,
+    w_ih: Any,
+    w_hh: Any,
+    lengths: Any,
+    out: Any,
+    activation: str,
+    reverse: bool,
+    needs: Any,
+) -> tuple[Any, ...]:
     y = out[0]
     runs = running(xp, x, lengths)
     slopes = 1 - y * y if activation == "tanh" else (y > 0).astype(y.dtype)
@@ -437,26 +463,40 @@ def _as_sequence(xp, x):
 
 
 def lstm_cell(
-    x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """One step of an LSTM on x [B, I]: the new (h, c)."""
     _, h, c = lstm(_as_sequence(x), h, c, w_ih, w_hh, b_ih, b_hh)
     return h, c
 
 
 def gru_cell(
-    x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    x: Tensor,
+    h: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """One step of a GRU on x [B, I]: the new h."""
     return gru(_as_sequence(x), h, w_ih, w_hh, b_ih, b_hh)[1]
 
 
 def simple_rnn_cell(
-    x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None, activation: str = "tanh",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    h: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+    activation: str = "tanh",
+) -> Tensor:
     """One step of a simple RNN on x [B, I]: the new h."""
     return simple_rnn(_as_sequence(x), h, w_ih, w_hh, b_ih, b_hh, activation)[1]
 

@@ -57,9 +57,12 @@ def _cumsum_vjp(xp: Any, grad: Any, axis: int) -> tuple[Any]:
 
 
 @op(
-    name="cumsum", vjp=_cumsum_vjp, check=_check_axis, amp="black",
+    name="cumsum",
+    vjp=_cumsum_vjp,
+    check=_check_axis,
+    amp="black",
     infer=lambda x, axis: aval(x.shape, _sum_dtype(x.dtype)),
-)  # fmt: skip
+)
 def _cumsum(xp, x, axis=0):
     """Running sums along `axis`."""
     to = _sum_dtype(dt.as_dtype(x.dtype)).numpy

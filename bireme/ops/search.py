@@ -136,8 +136,12 @@ def _check_axis(x: Any, axis: int, **_: Any) -> None:
     axis_in(axis, x.ndim, "sort")
 
 
-@op(name="sort", vjp=_sort_vjp, check=_check_axis,
-    infer=lambda x, axis, descending: (x, aval(x.shape, dt.int64)))  # fmt: skip
+@op(
+    name="sort",
+    vjp=_sort_vjp,
+    check=_check_axis,
+    infer=lambda x, axis, descending: (x, aval(x.shape, dt.int64)),
+)
 def _sort(xp, x, axis=-1, descending=False):
     """(the elements in order, where they came from)."""
     if x.ndim == 0:
@@ -276,8 +280,7 @@ def _kth(xp, x, k=1, axis=-1, keepdim=False):
     return value, order.astype(np.int64)
 
 
-@op(name="mode", vjp=_kth_vjp,
-    infer=lambda x, axis, keepdim: _kth_types(x, 1, axis, keepdim))  # fmt: skip
+@op(name="mode", vjp=_kth_vjp, infer=lambda x, axis, keepdim: _kth_types(x, 1, axis, keepdim))
 def _mode(xp, x, axis=-1, keepdim=False):
     """The most frequent element (the smallest of several) and its last place."""
     if x.ndim == 0:
@@ -358,9 +361,11 @@ def searchsorted(
 
 
 @op(
-    name="take_last", differentiable=False, exact=True,
+    name="take_last",
+    differentiable=False,
+    exact=True,
     requires=lambda x, index: [InRange("index", 0, x.shape[-1] - 1)],
-)  # fmt: skip
+)
 def _along(xp, x, index):
     """x reordered along its last dimension."""
     return xp.take_along_axis(x, index, axis=-1)
@@ -430,8 +435,12 @@ def _take_flat_vjp(xp: Any, grad: Any, index: Any, shape: tuple[Any, ...]) -> tu
     return full.at[index].set(grad).reshape(shape), None
 
 
-@op(name="masked_select", vjp=_take_flat_vjp,
-    infer=lambda x, index, shape: aval(index.shape, x.dtype), exact=True)  # fmt: skip
+@op(
+    name="masked_select",
+    vjp=_take_flat_vjp,
+    infer=lambda x, index, shape: aval(index.shape, x.dtype),
+    exact=True,
+)
 def _take_flat(xp, x, index, shape=()):
     """Elements of the broadcast x by flat index, each taken at most once."""
     return xp.broadcast_to(x, shape).reshape((-1,))[index]

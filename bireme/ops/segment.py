@@ -74,9 +74,7 @@ def segment_sum(xp, data, ids, num=1):
     return like(made.at[ids].add(rows, mode="drop"), data)
 
 
-def _extreme_vjp(
-    xp: Any, grad: Any, data: Any, ids: Any, out: Any
-) -> tuple[Any, None]:  # fmt: skip
+def _extreme_vjp(xp: Any, grad: Any, data: Any, ids: Any, out: Any) -> tuple[Any, None]:
     # As in Paddle, every row that attains the extreme gets the whole gradient.
     return xp.where(data == _rows(xp, out, ids), _rows(xp, grad, ids), 0).astype(data.dtype), None
 

@@ -168,10 +168,17 @@ def _window(name: str, window: Tensor | None, win_length: int, n_fft: int, dtype
 
 @public(method=True)
 def stft(
-    x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect",
-    normalized: bool = False, onesided: bool | None = None, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    name: str | None = None,
+) -> Tensor:
     """The short-time Fourier transform of [time] or [batch, time]: [..., frequency, frame].
 
     Frames of `n_fft` samples start every `hop_length` (n_fft // 4) samples, are weighed by
@@ -216,11 +223,18 @@ def stft(
 
 @public(method=True, takes="bfc")
 def istft(
-    x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, normalized: bool = False,
-    onesided: bool = True, length: int | None = None, return_complex: bool = False,
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool = True,
+    length: int | None = None,
+    return_complex: bool = False,
     name: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The signal whose `stft` is nearest to x: the frames' inverse transforms, overlap-added."""
     x = as_complex_numbers("istft", x)
     if x.ndim not in (2, 3):

@@ -355,9 +355,12 @@ def _setitem_at_vjp(
 
 
 @op(
-    name="setitem_at", inputs=("x", "value", "*starts"), infer=_setitem_infer, vjp=_setitem_at_vjp,
+    name="setitem_at",
+    inputs=("x", "value", "*starts"),
+    infer=_setitem_infer,
+    vjp=_setitem_at_vjp,
     exact=True,
-)  # fmt: skip
+)
 def put_at(xp, x, value, starts, spec=()):
     """A copy of x with a basic slice replaced whose position is given at run time."""
     return _put(xp, x, value, spec, starts)
@@ -405,9 +408,13 @@ def _index_positions(x: Aval, *rest: Any, axes: tuple[int, ...]) -> list[InRange
 
 
 @op(
-    name="index", inputs=("x", "*indices"), infer=_index_infer, vjp=_index_vjp, exact=True,
+    name="index",
+    inputs=("x", "*indices"),
+    infer=_index_infer,
+    vjp=_index_vjp,
+    exact=True,
     requires=_index_positions,
-)  # fmt: skip
+)
 def pick(xp, x, indices, axes=()):
     """Elements picked by integer tensors along `axes`."""
     spot = _spot(axes, indices)
@@ -438,9 +445,13 @@ def _with(xp: Any, x: Any, spot: Any, value: Any) -> Any:
 
 
 @op(
-    name="index_set", inputs=("x", "value", "*indices"), infer=_index_set_infer, vjp=_index_set_vjp,
-    exact=True, requires=_index_positions,
-)  # fmt: skip
+    name="index_set",
+    inputs=("x", "value", "*indices"),
+    infer=_index_set_infer,
+    vjp=_index_set_vjp,
+    exact=True,
+    requires=_index_positions,
+)
 def pick_set(xp, x, value, indices, axes=()):
     """A copy of x with the elements at the indices replaced."""
     types = [aval(tuple(i.shape), None) for i in indices]  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ from bireme.ops.slice_ops import (
     put_part,
     take_at,
     take_part,
-)  # fmt: skip
+)
 
 _SHORT = 4  # along dimensions up to this size every position is static
 

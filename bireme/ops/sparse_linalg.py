@@ -113,9 +113,13 @@ def _dot_rows(x: Tensor, left: Tensor, y: Tensor, right: Tensor) -> Tensor:
 
 
 def addmm(
-    input: Tensor, x: Tensor, y: Tensor, beta: float = 1.0, alpha: float = 1.0,
+    input: Tensor,
+    x: Tensor,
+    y: Tensor,
+    beta: float = 1.0,
+    alpha: float = 1.0,
     name: str | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """beta * input + alpha * (x @ y), with a sparse x."""
     product = matmul(require_sparse("addmm", x), y)
     if isinstance(product, SparseTensor):

@@ -56,8 +56,10 @@ def _middle(xp: Any, x: Any, axis: Any, skip_nan: bool) -> tuple[Any, Any, Any]:
 def _median_vjp(xp: Any, grad: Any, x: Any, axis: Any, keepdim: bool, skip_nan: bool) -> tuple[Any]:
     """Shared evenly by the elements that equal one of the middle values."""
     lines, low, high = _middle(xp, x, axis, skip_nan)
-    a, b = (_restore(xp, xp.take_along_axis(lines, i, axis=-1)[..., 0], x.ndim, axis, True)
-            for i in (low, high))  # fmt: skip
+    a, b = (
+        _restore(xp, xp.take_along_axis(lines, i, axis=-1)[..., 0], x.ndim, axis, True)
+        for i in (low, high)
+    )
     at = (x == a) | (x == b)
     if not skip_nan:
         at = xp.where(xp.isnan(a), xp.isnan(x), at)

@@ -18,8 +18,12 @@ from bireme.ops import random_bits
 
 def _types(x: Aval, *_: Any, k: int, mode: str) -> tuple[Aval, ...]:
     rows = x.shape[0]
-    return (aval((rows, 1), x.dtype), aval((rows, 1), dt.int64),
-            aval((rows, k), x.dtype), aval((rows, k), dt.int64))  # fmt: skip
+    return (
+        aval((rows, 1), x.dtype),
+        aval((rows, 1), dt.int64),
+        aval((rows, k), x.dtype),
+        aval((rows, k), dt.int64),
+    )
 
 
 def _check(x: Aval, ps: Aval, *_: Any, **attrs: Any) -> None:

@@ -267,9 +267,12 @@ def unfold(
 ) -> Tensor:
     """Every patch of [N, C, H, W] as a column: [N, C * kernel, patches]."""
     return _unfold(
-        x, ints("unfold", "kernel_sizes", kernel_sizes, 2), ints("unfold", "strides", strides, 2),
-        _four("unfold", paddings), ints("unfold", "dilations", dilations, 2),
-    )  # fmt: skip
+        x,
+        ints("unfold", "kernel_sizes", kernel_sizes, 2),
+        ints("unfold", "strides", strides, 2),
+        _four("unfold", paddings),
+        ints("unfold", "dilations", dilations, 2),
+    )
 
 
 @public(
@@ -294,10 +297,13 @@ def fold(
 ) -> Tensor:
     """Columns [N, C * kernel, patches] summed into images of `output_sizes`."""
     return _fold(
-        x, ints("fold", "output_sizes", output_sizes, 2),
-        ints("fold", "kernel_sizes", kernel_sizes, 2), ints("fold", "strides", strides, 2),
-        _four("fold", paddings), ints("fold", "dilations", dilations, 2),
-    )  # fmt: skip
+        x,
+        ints("fold", "output_sizes", output_sizes, 2),
+        ints("fold", "kernel_sizes", kernel_sizes, 2),
+        ints("fold", "strides", strides, 2),
+        _four("fold", paddings),
+        ints("fold", "dilations", dilations, 2),
+    )
 
 
 # --- time ---------------------------------------------------------------------------------------
