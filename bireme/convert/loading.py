@@ -19,7 +19,7 @@ _NO_ONNX = (b"PK", b"\x89", b"GGUF", b"{", b"\x80", b"\x1f\x8b")  # how a protob
 def load(path: str | os.PathLike[str]) -> Layer:
     """The model at `path` as a Layer in eval mode, with `input_specs()` for `jit.save`.
 
-    `path` is a file of `torch.export.save` (`.pt2`), an ONNX file, a net of Caffe (its
+    `path` is a file of `torch.export.save` (`.pt2`), an ONNX or TFLite file, a net of Caffe (its
     `.prototxt`, its `.caffemodel` or their folder), or a model that Paddle saved (a folder, a
     prefix or a file). The content decides, not the ending. Nothing in it is executed.
     """
@@ -39,6 +39,10 @@ def load(path: str | os.PathLike[str]) -> Layer:
             raise FileFormatError(f"[convert] beside {name!r:.300} there is no .prototxt")
         return caffe.load(*found)
     if os.path.isfile(name):
+        if _begins(name, b"TFL3", 4):
+            from bireme.convert import tflite
+
+            return tflite.load(name)
         if _is_export(name):
             from bireme.convert import torch
 
@@ -49,8 +53,8 @@ def load(path: str | os.PathLike[str]) -> Layer:
             return OnnxLayer(name)
     raise FileFormatError(
         f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save, "
-        "an ONNX file, a net of Caffe, or a model that Paddle saved. Weights alone are read by "
-        "paddle.load, language models by bireme.zoo.load"
+        "an ONNX or TFLite file, a net of Caffe, or a model that Paddle saved. Weights alone are "
+        "read by paddle.load, language models by bireme.zoo.load"
     )
 
 
@@ -107,11 +111,11 @@ def _only(folder: str, ending: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _begins(name: str, start: bytes) -> bool:
+def _begins(name: str, start: bytes, at: int = 0) -> bool:
     if not os.path.isfile(name):
         return False
     with open_regular(name, "convert") as file:
-        return file.read(len(start)) == start
+        return file.read(at + len(start))[at:] == start
 
 
 def _is_export(name: str) -> bool:

@@ -285,8 +285,9 @@ def paddle_formats(folder: Path) -> dict[str, Format]:
 
 def converted_formats(folder: Path) -> dict[str, Format]:
     """Models of other frameworks."""
-    from bireme.convert import caffe
+    from bireme.convert import caffe, tflite
     from tests.convert.caffe import nets
+    from tests.convert.tflite.test_tflite import GOLDEN
 
     place = folder / "converted"
     place.mkdir()
@@ -297,7 +298,14 @@ def converted_formats(folder: Path) -> dict[str, Format]:
     def read() -> None:
         caffe.load(net, weights)
 
+    lite = place / "model.tflite"
+    lite.write_bytes((GOLDEN / "int8.tflite").read_bytes())
     return {
+        "TFLite": Format(
+            *beside(lite, lambda: tflite.load(lite)),
+            structure.any_of(structure.numbers, structure.flipped),
+            share=0.2,
+        ),
         "Caffe text": Format(*beside(net, read), structure.lines, share=0.3),
         "Caffe weights": Format(*beside(weights, read), structure.protobuf, share=0.3),
     }
