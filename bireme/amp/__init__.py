@@ -30,10 +30,16 @@ def is_bfloat16_supported(device: str | None = None) -> bool:
 
 
 def _check_device(device: str | None) -> None:
-    from bireme.core.place import as_place
+    from bireme.core.errors import InvalidArgument
+    from bireme.core.place import CustomPlace, as_place
+    from bireme.device import get_all_custom_device_type
 
-    if device is not None:
-        as_place(device)
+    place = None if device is None else as_place(device)
+    known = get_all_custom_device_type()
+    if isinstance(place, CustomPlace) and place.kind not in known:
+        raise InvalidArgument(
+            f"the device must be 'cpu', 'gpu' or one with a plug-in ({known}). Received: {device!r}"
+        )
 
 
 __all__ = [

@@ -137,9 +137,13 @@ def default_custom_device_generator(place: CustomPlace) -> Generator:
 
 
 def eager_assign_group_by_size(
-    tensors: Sequence[Tensor], is_sparse_gradient: Sequence[bool], group_size_limits: Sequence[int]
+    tensors: Sequence[Tensor],
+    is_sparse_gradient: Sequence[bool],
+    group_size_limits: Sequence[int] = (25 << 20,),
+    tensor_indices: Sequence[int] = (),
 ) -> list[list[int]]:
-    """Positions of the tensors whose gradients are exchanged together.
+    """Positions of the tensors whose gradients are exchanged together; with `tensor_indices` those
+    numbers stand for the tensors, also in `is_sparse_gradient`.
 
     A group has tensors of one dtype and is closed when its bytes reach the limit. The first group
     of a dtype has the first limit, and so on; the last limit stays. A tensor with a sparse gradient
@@ -148,7 +152,8 @@ def eager_assign_group_by_size(
     closed: list[list[int]] = []
     open_groups: dict[_dtypes.DType, tuple[list[int], int]] = {}
     count: dict[_dtypes.DType, int] = {}
-    for i, tensor in enumerate(tensors):
+    for position, tensor in enumerate(tensors):
+        i = tensor_indices[position] if tensor_indices else position
         if is_sparse_gradient[i]:
             closed.append([i])
             continue
@@ -161,7 +166,8 @@ def eager_assign_group_by_size(
             count[dtype] = count.get(dtype, 0) + 1
         else:
             open_groups[dtype] = (members, size)
-    return sorted([*closed, *(members for members, _ in open_groups.values())])
+    groups = [*closed, *(members for members, _ in open_groups.values())]
+    return groups if tensor_indices else sorted(groups)
 
 
 def get_custom_device_count(device_type: str) -> int:

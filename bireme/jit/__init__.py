@@ -38,11 +38,15 @@ def to_static(
         from bireme.nn.layer.layer import Layer
 
         if isinstance(target, StaticFunction):
-            return target
+            if input_spec is None:
+                return target
+            return StaticFunction(target._function, target._layer, input_spec, full_graph)
         if isinstance(target, Layer):
             forward = target.forward
-            if not isinstance(forward, StaticFunction):
-                target.forward = StaticFunction(forward, target, input_spec, full_graph)
+            if isinstance(forward, StaticFunction) and input_spec is None:
+                return target
+            inner = forward._function if isinstance(forward, StaticFunction) else forward
+            target.forward = StaticFunction(inner, target, input_spec, full_graph)
             return target
         if not callable(target):
             raise InvalidArgument(

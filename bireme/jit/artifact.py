@@ -24,7 +24,9 @@ from bireme.capture.graph_io import (
     encode_type,
     input_names,
 )
+from bireme.capture.rewrite import GraphBuilder
 from bireme.core.aval import Aval, aval_of
+from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph
 from bireme.core.tensor import Parameter, Tensor
 from bireme.io import atomic, safetensors_file
@@ -55,9 +57,16 @@ class Artifact:
     state: dict[str, np.ndarray] = field(default_factory=dict)
     trainable: dict[str, bool] = field(default_factory=dict)  # parameters; others are buffers
 
-    def add(self, mode: str, captured: Captured, chosen: list[int] | None = None) -> None:
+    def add(
+        self,
+        mode: str,
+        captured: Captured,
+        chosen: list[int] | None = None,
+        kept: list[str] | None = None,
+    ) -> None:
         """Add a captured graph, and the tensors that it uses. With `chosen`, its result is the list
-        of the tensors at these positions among its results, or the only one."""
+        of the tensors at these positions among its results, or the only one; with `kept` it has
+        only the inputs of these names."""
         graph = captured.graph
         n = len(captured.tracked)
         results, structure = graph.outputs[:n], captured.structure
@@ -88,10 +97,13 @@ class Artifact:
             name = by_id.get(id(w.target)) or self._own(w.target, None)
             writes.append((name, w.output - n + len(results)))
         graph = passes.run(trimmed)
+        arguments = [graph.names[-1 - i] for i in range(n_arguments)]
+        if kept is not None:
+            graph, arguments = _with_inputs(graph, arguments, kept)
         self.programs[mode] = SavedProgram(
             graph,
-            [graph.names[-1 - i] for i in range(n_arguments)],
-            graph.inputs[:n_arguments],
+            arguments,
+            graph.inputs[: len(arguments)],
             names,
             structure,
             len(results),
@@ -106,6 +118,29 @@ class Artifact:
             if isinstance(tensor, Parameter):
                 self.trainable[name] = not tensor.stop_gradient
         return name
+
+
+def _with_inputs(graph: Graph, names: list[str], kept: list[str]) -> tuple[Graph, list[str]]:
+    """The graph with those of its arguments only that are named in `kept`, and their names."""
+    unknown = [name for name in kept if name not in names]
+    if unknown:
+        raise InvalidArgument(f"there is no input {unknown[0]!r}; the inputs are {names}")
+    nodes = graph.needed()
+    used = {*graph.outputs, *[a for node in nodes for a in node.args if isinstance(a, int)]}
+    dropped = {-1 - i: name for i, name in enumerate(names) if name not in kept}
+    for ref, name in dropped.items():
+        if ref in used:
+            raise InvalidArgument(
+                f"the results need the input {name!r}, which is not among those to keep. "
+                f"Received: {kept}; choose results without it with output_spec"
+            )
+    builder = GraphBuilder(graph)
+    for i in range(len(graph.inputs)):
+        if -1 - i not in dropped:
+            builder.copy_input(-1 - i)
+    for node in nodes:
+        builder.copy(node)
+    return builder.finish(graph.outputs), [name for name in names if name in kept]
 
 
 def write(artifact: Artifact, path: str, beside: Mapping[str, bytes] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ class InputSpec:
         )
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype, self.name, self.stop_gradient))
+        return hash((self.shape, self.dtype))  # as in Paddle: names differ under one hash
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, InputSpec) and vars(self) == vars(other)
@@ -91,7 +92,11 @@ def _checked_shape(shape: Any) -> tuple[Dimension, ...]:
             d = -1
         if isinstance(d, str):
             factor, star, name = d.rpartition("*")
-            if not name.isidentifier() or (star and not (factor.isdecimal() and int(factor) > 0)):
+            if (
+                not name.isidentifier()
+                or iskeyword(name)
+                or (star and not (factor.isdecimal() and int(factor) > 0))
+            ):
                 raise InvalidArgument(
                     "a dimension's name must be an identifier, or a multiple of one such as "
                     f"'32*height'. Received: {d!r}"

@@ -11,13 +11,14 @@ import bireme
 from bireme.base import core
 
 
+@pytest.mark.parametrize("order", [[], [5, 2, 7, 0, 4, 1, 6, 3]])
 @pytest.mark.parametrize("limits", [[1], [40, 200], [100]])
-def test_groups_of_gradients(paddle: Any, limits: list[int]) -> None:
+def test_groups_of_gradients(paddle: Any, limits: list[int], order: list[int]) -> None:
     sizes, sparse = [3, 9, 4, 20, 1, 7, 30, 2], [i == 4 for i in range(8)]
     found = []
     for lib, door in ((paddle, paddle.base.core), (bireme, core)):
         tensors = [lib.ones([n], "float64" if n % 3 == 0 else "float32") for n in sizes]
-        found.append(door.eager_assign_group_by_size(tensors, sparse, limits))
+        found.append(door.eager_assign_group_by_size(tensors, sparse, limits, order))
     assert found[0] == found[1]
 
 

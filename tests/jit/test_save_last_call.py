@@ -36,8 +36,9 @@ def test_the_last_call_says_what_the_inputs_are(tmp_path):
     jit.save(layer, str(tmp_path / "m"))
     loaded = jit.load(str(tmp_path / "m"))
     np.testing.assert_allclose(loaded(x).numpy(), wanted, rtol=1e-6)
-    with pytest.raises(InvalidArgument, match=r"float32\[2, 4\]"):
-        loaded(_data(3, 4))
+    loaded(_data(3, 4))  # the size of a batch stays open
+    with pytest.raises(InvalidArgument, match="4"):
+        loaded(_data(3, 5))
 
 
 def test_arguments_by_name_and_constants(tmp_path):

@@ -339,7 +339,7 @@ def test_options_of_save(tmp_path: Path) -> None:
     for options, why in (
         ({"separate_parameters": True}, "one safetensors file"),
         ({"skip_forward": True}, "forward of its layer"),
-        ({"input_names_after_prune": ["x"]}, "stays one of the model"),
+        ({"input_names_after_prune": ["x"]}, "no input 'x'"),
         ({"output_specs": [0]}, "takes output_spec, with_hook"),
         ({"output_spec": [tensor(2)]}, "list of positions"),
         ({"output_spec": [3]}, "among 1 results"),
