@@ -654,12 +654,16 @@ def _masked_scatter(xp, x, mask, value):
 @public(inplace=True)
 def masked_scatter(x: Tensor, mask: Tensor, value: Tensor, name: str | None = None) -> Tensor:
     """A copy of `x` whose elements where `mask` is true are those of `value`, in order."""
-    shape = x._value.aval.shape
-    if mask.dtype is not dt.bool_ or broadcast_shapes(mask._value.aval.shape, shape) != shape:
-        raise InvalidArgument(
-            f"[masked_scatter] mask must be boolean and broadcast to {x.shape}. Received: "
-            f"{mask.dtype.name} of shape {mask.shape}"
+    if mask.dtype is not dt.bool_:
+        raise TypeMismatch(f"[masked_scatter] mask must be boolean. Received: {mask.dtype.name}")
+    if value.dtype is not x.dtype:
+        raise TypeMismatch(
+            f"[masked_scatter] x and value must have one dtype; write value.astype("
+            f"'{x.dtype.name}'). Received: {x.dtype.name} and {value.dtype.name}"
         )
+    shape = broadcast_shapes(mask._value.aval.shape, x._value.aval.shape)
+    if shape != x._value.aval.shape:
+        x = _expand(x, shape)
     if value.size < x.size:
         wanted = int(np.broadcast_to(mask.numpy(), shape).sum())
         if wanted > value.size:

@@ -74,6 +74,8 @@ def concat(x: Sequence[Tensor], axis: IntOrTensor = 0, name: str | None = None) 
     """The tensors of the list `x` joined along dimension `axis`."""
     if x.__class__ is not list and x.__class__ is not tuple:
         raise _not_a_list("concat", x)
+    if not x:
+        raise InvalidArgument("[concat] x must hold at least one tensor, but got empty list")
     return _concat(x, axis if axis.__class__ is int else number(axis))
 
 
@@ -110,6 +112,8 @@ def stack(x: Sequence[Tensor], axis: IntOrTensor = 0, name: str | None = None) -
     """The tensors of the list `x`, all of one shape, along a new dimension `axis`."""
     if x.__class__ is not list and x.__class__ is not tuple:
         raise _not_a_list("stack", x)
+    if not x:
+        raise InvalidArgument("[stack] x must hold at least one tensor, but got empty list")
     return _stack(x, axis if axis.__class__ is int else number(axis))
 
 

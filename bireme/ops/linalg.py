@@ -11,6 +11,7 @@ import numpy as np
 from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
+from bireme.core.dims import may_be_equal
 from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
@@ -269,6 +270,42 @@ def _einsum_body(xp: Any, operands: Sequence[Any], equation: str) -> Any:
     return xp.einsum(equation, *operands)
 
 
+def _einsum_sizes(operands: Sequence[Aval], names: Sequence[str]) -> dict[str, Any]:
+    """The size of each letter; ... stands for a tuple of sizes."""
+    sizes: dict[str, Any] = {"...": ()}
+    for name, t in zip(names, operands, strict=True):
+        letters = name.replace("...", "")
+        spare = t.ndim - len(letters)
+        if spare < 0 or (spare and "..." not in name):
+            raise ShapeMismatch(
+                f"{name!r} has {len(letters)} letters for a tensor of shape {list(t.shape)}"
+            )
+        at = name.index("...") if "..." in name else 0
+        sizes["..."] = broadcast_shapes(sizes["..."], t.shape[at : at + spare])
+        for letter, size in zip(letters, (*t.shape[:at], *t.shape[at + spare :]), strict=True):
+            known = sizes.setdefault(letter, size)
+            if known == 1 or type(known) is not int:
+                sizes[letter] = size if type(size) is int and size != 1 else known
+            if not may_be_equal(known, size) and 1 not in (known, size):
+                raise ShapeMismatch(f"the letter {letter!r} stands for {known} and for {size}")
+    return sizes
+
+
+def _einsum_type(operands: list[Aval], equation: str) -> Aval:
+    inputs, arrow, output = equation.partition("->")
+    sizes = _einsum_sizes(operands, inputs.split(","))
+    if not arrow:
+        letters = inputs.replace(",", "").replace(".", "")
+        output = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    before, dots, after = output.partition("...")
+    unknown = [c for c in before + after if c not in sizes]
+    if unknown:
+        raise InvalidArgument(f"no operand has the letter {unknown[0]!r} of the result")
+    middle = sizes["..."] if dots else ()
+    shape = (*[sizes[c] for c in before], *middle, *[sizes[c] for c in after])
+    return aval(shape, operands[0].dtype)
+
+
 def _einsum_vjp(
     xp: Any, grad: Any, operands: Sequence[Any], equation: str, needs: Any
 ) -> tuple[list[Any]]:
@@ -294,13 +331,15 @@ def _einsum_vjp(
     return (found,)
 
 
-@op(name="einsum", inputs=("*operands",), vjp=_einsum_vjp, promote="binary", amp="white")
+@op(name="einsum", inputs=("*operands",), vjp=_einsum_vjp, promote="binary", amp="white",
+    infer=_einsum_type)  # fmt: skip
 def _einsum(xp, operands, equation=""):
     """Products summed over the letters that the result leaves out."""
     return _einsum_body(xp, operands, equation)
 
 
-@op(name="einsum_general", inputs=("*operands",), promote="binary", amp="white")
+@op(name="einsum_general", inputs=("*operands",), promote="binary", amp="white",
+    infer=_einsum_type)  # fmt: skip
 def _einsum_general(xp, operands, equation=""):
     """An einsum with ellipses or diagonals."""
     return _einsum_body(xp, operands, equation)
@@ -319,6 +358,16 @@ def einsum(equation: str, *operands: Any) -> Tensor:
             f"[einsum] the equation names {len(names)} operands. Received: {len(operands)} tensors "
             f"for {equation!r}"
         )
+    plain = output.replace(".", "")
+    twice = next((c for c in plain if plain.count(c) > 1), None)
+    if twice is not None:  # a diagonal of the result: the product with an identity matrix
+        from bireme.ops.matrices import eye
+
+        free = next(c for c in string.ascii_letters if c not in equation)
+        size = _einsum_sizes([t._value.aval for t in operands], names)[twice]
+        spread = output[::-1].replace(twice, free, 1)[::-1]
+        one = eye(size, dtype=operands[0].dtype)
+        return einsum(f"{inputs},{twice}{free}->{spread}", *operands, one)
     if "." in equation or any(len(set(n)) != len(n) for n in names):
         return _einsum_general(operands, equation)
     if not arrow:

@@ -442,6 +442,8 @@ def _expanded(have: tuple[Any, ...], want: tuple[Any, ...]) -> tuple[Any, ...]:
                 raise ShapeMismatch("a -1 in the new shape needs a dimension to keep")
             shape[i] = have[i - extra]
     for i, d in enumerate(have):
+        if type(d) is int and d != 1 and type(shape[i + extra]) is not int:
+            shape[i + extra] = d  # a size that a run reads can be no other
         if not (d is shape[i + extra] or d == shape[i + extra] or (type(d) is int and d == 1)):
             raise ShapeMismatch(
                 f"dimension {i} of the tensor is {d} and would become {shape[i + extra]}; only "

@@ -607,7 +607,7 @@ def assign(x: TensorLike, output: Tensor | None = None) -> Tensor:
         if not isinstance(x, np.ndarray | np.generic | list | tuple | numbers.Number):
             raise not_a_tensor("assign", "x", x)
         # As in Paddle: a number becomes a vector of one, and numbers have NumPy's types.
-        given = [x] if isinstance(x, numbers.Number) else x
+        given: Any = [x] if isinstance(x, numbers.Number) else x
         made = to_tensor(given if _holds_tensors(given) else np.asarray(given))
     if output is None:
         return made

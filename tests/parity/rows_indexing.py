@@ -1,6 +1,6 @@
 """Reading and writing through indices, and the gather/scatter family."""
 
-from tests.parity.table import B, I, T, V, case, case_fn, method
+from tests.parity.table import B, I, T, V, case, case_fn, method, raises
 
 # ------------------------------------------------------------------------------------- reading
 
@@ -199,3 +199,9 @@ case("shard_index", V([[1], [6], [12]], "int64"), 20, 2, 0)
 method("gather", T(4, 3), V([0, 2], "int64"))
 method("index_select", T(3, 4), V([0, 2], "int64"), 1)
 method("masked_fill", T(3, 4), B(3, 4), 0.0)
+case("masked_scatter", T(3), V([[True, False, True], [False, False, True]], dtype="bool"), T(6),
+     _check_grad=False)  # fmt: skip
+raises("masked_scatter", T(3), V([1, 0, 1], dtype="int64"), T(6))
+raises("masked_scatter", T(3), B(3), I(6))
+raises("concat", [])
+raises("stack", [])

@@ -60,3 +60,24 @@ def test_the_axis_of_a_cross_product_may_be_open(rows: int, paddle: Any) -> None
     (mine,) = fetched(bireme, feed, make, open_rows)
     (want,) = fetched(paddle, feed, make, open_rows)
     np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
+
+
+def test_einsum_of_open_sizes(paddle: Any) -> None:
+    feed = {"x": RNG.random((3, 2, 4)), "y": RNG.random((3, 4, 5))}
+    sizes = {"x": [-1, 2, -1], "y": [-1, -1, 5]}
+    for equation in ("bij,bjk->bik", "...ij,...jk->...ik"):
+
+        def make(p: Any, x: Any, y: Any, equation: str = equation) -> Any:
+            made = p.einsum(equation, x, y)
+            assert made.shape == [-1, 2, 5]
+            return made
+
+        (mine,) = fetched(bireme, feed, make, sizes)
+        (want,) = fetched(paddle, feed, make, sizes)
+        np.testing.assert_allclose(mine, want, rtol=1e-12)
+
+
+def test_a_size_that_is_read_may_be_one_that_is_known() -> None:
+    feed = {"x": np.ones((4, 3), "float32"), "s": np.array([4, 3])}
+    (got,) = fetched(bireme, feed, lambda p, x, s: p.expand(x, s), {})
+    assert got.shape == (4, 3)
