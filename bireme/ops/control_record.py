@@ -37,7 +37,8 @@ UNDEFINED = Undefined()
 
 def is_known(value: Value) -> bool:
     """Whether a value can be looked at now: it has one, or eager code is about to compute it."""
-    return value.buf is not None or value.trace.__class__ is Trace
+    maker = value.trace  # a recorder of graphs, or what computes the value when it is read
+    return value.buf is not None or maker.__class__ is Trace or not isinstance(maker, Trace)
 
 
 def is_symbolic(x: Any) -> bool:

@@ -6,15 +6,20 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core import autograd
-from bireme.core.tensor import constant
+from bireme.core.tensor import Tensor, constant
 from bireme.core.trace import state
+from bireme.distributed.communication.background import line
 from bireme.distributed.communication.group import Group
 from bireme.distributed.communication.programs import ReduceOp, exchange
+
+if TYPE_CHECKING:
+    from bireme.core.aval import Aval
 
 MIB = 1 << 20
 _numbers = itertools.count()
@@ -78,14 +83,26 @@ class GradientAverage:
                 for p, g in zip(bucket, grads, strict=True)
             ]
             used = np.array([g is not None for g in grads])
-            *averages, anywhere = exchange("all_reduce", self.group, [*given, used], ReduceOp.AVG)
-            if not used.all():
-                used = np.asarray(anywhere)  # the only reason to wait for the exchange
+            types = [p._value.aval for p in bucket]
+            job = partial(_averages, self.group, given, used, types)
+            if used.all():  # what the others used decides nothing, so nobody waits here
+                _, values = line.later(lambda job=job: job()[0], types)
+                averages = [Tensor(v, None) for v in values]
+            else:
+                arrays, used = job()
+                averages = [constant(a) for a in arrays]
             for parameter, average, wanted in zip(bucket, averages, used, strict=True):
                 if wanted:
-                    shape = parameter._value.aval.shape
-                    parameter._grad = constant(average.reshape(shape))
+                    parameter._grad = average
                     _tell(parameter)
+
+
+def _averages(
+    group: Group, given: list[Any], used: np.ndarray, types: list[Aval]
+) -> tuple[list[Any], np.ndarray]:
+    """The means of arrays, and which of them anybody used."""
+    *means, anywhere = exchange("all_reduce", group, [*given, used], ReduceOp.AVG)
+    return [m.reshape(t.shape) for m, t in zip(means, types, strict=True)], np.asarray(anywhere)
 
 
 def _tell(parameter: Any) -> None:

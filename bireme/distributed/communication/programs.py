@@ -15,21 +15,14 @@ from typing import Any
 import numpy as np
 
 from bireme.distributed import job, wire
+from bireme.distributed.communication import shared
+from bireme.distributed.communication.background import line
 from bireme.distributed.communication.group import Group
+from bireme.distributed.communication.reduce_op import ReduceOp
 from bireme.distributed.job import DistributedError, PartnerLost
 from bireme.host import jax_door
 
 _AXIS = "ranks"
-
-
-class ReduceOp:
-    """How values of several processes become one."""
-
-    SUM = 0
-    MAX = 1
-    MIN = 2
-    PROD = 3
-    AVG = 4
 
 
 def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> list[Any]:
@@ -37,20 +30,33 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
 
     `options` are numbers, equal on all ranks.
     """
+    return line.now(lambda: _exchanged(what, group, arrays, options))
+
+
+def _exchanged(
+    what: str, group: Group, arrays: Sequence[Any], options: tuple[Any, ...]
+) -> list[Any]:
     jax = jax_door.jax()
     ranks = tuple(group.ranks)
+    if os.environ.get("BIREME_CHECK_COLLECTIVES") == "1":
+        _compare(what, group, arrays, options)
+    # Everything moved over is a row at least: a shard of a 0-d array does not exist.
+    rows = [a if np.ndim(a) else np.reshape(a, 1) for a in arrays]
+    try:
+        passed = shared.exchange(what, group, rows, options)
+    except PartnerLost as e:
+        raise _lost(what, group, rows, e) from e
+    if passed is not None:
+        return passed
     mine = job.device(ranks[group.rank])
     spread = jax.sharding.NamedSharding(_mesh(ranks), jax.sharding.PartitionSpec(_AXIS))
-    # Everything moved over is a row at least: a shard of a 0-d array does not exist.
-    given = [jax.device_put(a if np.ndim(a) else np.reshape(a, 1), mine) for a in arrays]
+    given = [jax.device_put(a, mine) for a in rows]
     whole = [
         jax.make_array_from_single_device_arrays(
             (len(ranks) * a.shape[0], *a.shape[1:]), spread, [a]
         )
         for a in given
     ]
-    if os.environ.get("BIREME_CHECK_COLLECTIVES") == "1":
-        _compare(what, group, given, options)
     try:
         _meet_first(ranks, group.timeout)
         outs = _program(what, ranks, options)(*whole)
@@ -60,13 +66,17 @@ def exchange(what: str, group: Group, arrays: Sequence[Any], *options: Any) -> l
             # cannot overtake each other.
             jax.block_until_ready(results)
     except (RuntimeError, ValueError) as e:
-        shown = ", ".join(f"{a.dtype}{list(a.shape)}" for a in given)
-        raise PartnerLost(
-            f"[{what}] the exchange between processes {list(ranks)} failed on process "
-            f"{ranks[group.rank]}, with {shown}. Has one of them ended, or did they not all give "
-            f"the same shape and dtype? {str(e)[:500]}"
-        ) from e
+        raise _lost(what, group, given, e) from e
     return results
+
+
+def _lost(what: str, group: Group, given: Sequence[Any], error: Exception) -> PartnerLost:
+    shown = ", ".join(f"{a.dtype}{list(a.shape)}" for a in given)
+    return PartnerLost(
+        f"[{what}] the exchange between processes {group.ranks} failed on process "
+        f"{group.ranks[group.rank]}, with {shown}. Has one of them ended, or did they not all give "
+        f"the same shape and dtype? {str(error)[:500]}"
+    )
 
 
 _met: set[tuple[int, ...]] = set()

@@ -2,7 +2,8 @@
 
 Results are in the tensors when a function returns. A GPU may still be busy with them then; what
 uses them is queued behind. There is one stream here, so `use_calc_stream` changes nothing about
-that order, and `sync_op=False` leaves the waiting to the returned task.
+that order. With `sync_op=False` a function returns at once: who waits for the returned task, reads
+a tensor or computes with it, waits for the exchange.
 """
 
 from __future__ import annotations
@@ -14,39 +15,54 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor
-from bireme.core.tensor import Tensor, constant
+from bireme.core.tensor import Tensor
+from bireme.core.trace import state
 from bireme.core.value import value_of
 from bireme.distributed import wire
+from bireme.distributed.communication.background import Coming, line
 from bireme.distributed.communication.group import Group, members, place_in
 from bireme.distributed.communication.programs import ReduceOp, exchange
 from bireme.distributed.job import DistributedError
 
 if TYPE_CHECKING:
+    from bireme.core.aval import Aval
+    from bireme.distributed.communication.background import Job
     from bireme.distributed.wire import Arrival, Departure
 
 
 class Task:
     """What a collective returns: something to wait for."""
 
-    def __init__(self, arrays: Sequence[Any] = ()):
+    def __init__(self, arrays: Sequence[Any] = (), coming: Coming | None = None):
         self._arrays = arrays
+        self._coming = coming
 
     def wait(self, timeout: float | None = None) -> bool:
         """Return when the exchange is over; past `timeout` seconds, raise."""
-        if timeout is not None:
-            end = time.monotonic() + timeout
-            while not self.is_completed():
-                if time.monotonic() > end:
-                    raise DistributedError(f"[wait] the exchange is not over after {timeout} s")
-                time.sleep(1e-3)
+        end = None if timeout is None else time.monotonic() + timeout
+        if self._coming is not None:
+            try:
+                self._coming.done.result(timeout)
+            except TimeoutError:
+                raise _late(timeout) from None
+        while end is not None and not self.is_completed():
+            if time.monotonic() > end:
+                raise _late(timeout)
+            time.sleep(1e-3)
         for a in self._arrays:
             a.block_until_ready()
         return True
 
     def is_completed(self) -> bool:
+        if self._coming is not None and not self._coming.done.done():
+            return False
         return all(a.is_ready() for a in self._arrays)
 
     synchronize = wait
+
+
+def _late(timeout: float | None) -> DistributedError:
+    return DistributedError(f"[wait] the exchange is not over after {timeout} s")
 
 
 def all_reduce(
@@ -60,8 +76,8 @@ def all_reduce(
     chosen = _begin("all_reduce", group, sync_op, use_calc_stream, tensor)
     if chosen is None:
         return None
-    outs = exchange("all_reduce", chosen, [tensor._array()], _reduction(op, "all_reduce"))
-    return _finish([(tensor, outs[0])])
+    given, number = [tensor._array()], _reduction(op, "all_reduce")
+    return _run(sync_op, [tensor], lambda: exchange("all_reduce", chosen, given, number))
 
 
 def reduce(
@@ -77,8 +93,13 @@ def reduce(
     if chosen is None:
         return None
     at = place_in(chosen, dst, "reduce")
-    outs = exchange("all_reduce", chosen, [tensor._array()], _reduction(op, "reduce"))
-    return _finish([(tensor, outs[0])] if chosen.rank == at else [])
+    given, number = [tensor._array()], _reduction(op, "reduce")
+    targets = [tensor] if chosen.rank == at else []
+    return _run(
+        sync_op,
+        targets,
+        lambda: exchange("all_reduce", chosen, given, number)[: len(targets)],
+    )
 
 
 def broadcast(
@@ -93,7 +114,8 @@ def broadcast(
     if chosen is None:
         return None
     at = place_in(chosen, src, "broadcast")
-    return _finish([(tensor, exchange("broadcast", chosen, [tensor._array()], at)[0])])
+    given = [tensor._array()]
+    return _run(sync_op, [tensor], lambda: exchange("broadcast", chosen, given, at))
 
 
 def all_gather(
@@ -107,8 +129,13 @@ def all_gather(
     chosen = _begin("all_gather", group, sync_op, use_calc_stream, tensor)
     if chosen is None:
         return None
-    (out,) = exchange("all_gather", chosen, [tensor._array()])
-    return _spread("all_gather", tensor_or_tensor_list, out, [tensor] * chosen.nranks)
+    given = [tensor._array()]
+    targets = _targets("all_gather", tensor_or_tensor_list, [tensor] * chosen.nranks)
+    return _run(
+        sync_op,
+        targets,
+        lambda: _parts(exchange("all_gather", chosen, given)[0], targets),
+    )
 
 
 def gather(
@@ -126,10 +153,15 @@ def gather(
     at = place_in(chosen, dst, "gather")
     if chosen.rank == at and gather_list is None:
         raise InvalidArgument(f"[gather] rank {dst} needs gather_list, a list to put results into")
-    (out,) = exchange("all_gather", chosen, [tensor._array()])
-    if chosen.rank != at or gather_list is None:
-        return Task()
-    return _spread("gather", gather_list, out, [tensor] * chosen.nranks)
+    given = [tensor._array()]
+    targets: list[Tensor] = []
+    if chosen.rank == at and gather_list is not None:
+        targets = _targets("gather", gather_list, [tensor] * chosen.nranks)
+    return _run(
+        sync_op,
+        targets,
+        lambda: _parts(exchange("all_gather", chosen, given)[0], targets),
+    )
 
 
 def scatter(
@@ -155,7 +187,7 @@ def scatter(
         like = tensor._value.aval
         rows = like.shape or (1,)
         given = np.zeros((rows[0] * chosen.nranks, *rows[1:]), like.dtype.numpy)
-    return _finish([(tensor, exchange("scatter", chosen, [given], at)[0])])
+    return _run(sync_op, [tensor], lambda: exchange("scatter", chosen, [given], at))
 
 
 def reduce_scatter(
@@ -172,7 +204,7 @@ def reduce_scatter(
         return None
     given = _joined("reduce_scatter", tensor_or_tensor_list, chosen)
     number = _reduction(op, "reduce_scatter")
-    return _finish([(tensor, exchange("reduce_scatter", chosen, [given], number)[0])])
+    return _run(sync_op, [tensor], lambda: exchange("reduce_scatter", chosen, [given], number))
 
 
 def alltoall(
@@ -190,8 +222,11 @@ def alltoall(
     if not isinstance(given, Tensor) and not given:
         raise DistributedError("[alltoall] the list of inputs is empty: give one tensor per rank")
     like = [given] if isinstance(given, Tensor) else list(given)
-    (out,) = exchange("alltoall", chosen, [_joined("alltoall", given, chosen)])
-    return _spread("alltoall", out_tensor_or_tensor_list, out, like)
+    joined = _joined("alltoall", given, chosen)
+    targets = _targets("alltoall", out_tensor_or_tensor_list, like)
+    return _run(
+        sync_op, targets, lambda: _parts(exchange("alltoall", chosen, [joined])[0], targets)
+    )
 
 
 def alltoall_single(
@@ -213,27 +248,31 @@ def alltoall_single(
     given, n = in_tensor._array(), chosen.nranks
     if in_split_sizes is None and out_split_sizes is None:
         given = _joined("alltoall_single", in_tensor, chosen)
-        return _finish([(out_tensor, exchange("alltoall", chosen, [given])[0])])
+        return _run(sync_op, [out_tensor], lambda: exchange("alltoall", chosen, [given]))
     sizes = _sizes("in_split_sizes", in_split_sizes, given.shape, n)
     wanted = _sizes("out_split_sizes", out_split_sizes, tuple(out_tensor.shape), n)
-    # Parts travel padded to the largest one of all ranks.
-    (table,) = exchange("all_gather", chosen, [np.array(sizes, np.int64)])
-    table = np.asarray(table).reshape(n, n)
-    coming = table[:, chosen.rank].tolist()
+    host = np.asarray(given)
+    return _run(sync_op, [out_tensor], lambda: [_in_parts(host, sizes, wanted, chosen)])
+
+
+def _in_parts(host: np.ndarray, sizes: list[int], wanted: list[int], group: Group) -> np.ndarray:
+    """`alltoall` of parts of different sizes, which travel padded to the largest of all ranks."""
+    n = group.nranks
+    (found,) = exchange("all_gather", group, [np.array(sizes, np.int64)])
+    table = np.asarray(found).reshape(n, n)
+    coming = table[:, group.rank].tolist()
     if coming != wanted:
         raise ShapeMismatch(
-            f"[alltoall_single] the ranks send {coming} rows to rank {chosen.rank}, but its "
+            f"[alltoall_single] the ranks send {coming} rows to rank {group.rank}, but its "
             f"out_split_sizes are {wanted}"
         )
     largest = int(table.max(initial=0))
-    host = np.asarray(given)
     padded = np.zeros((n, largest, *host.shape[1:]), host.dtype)
     for row, part in zip(padded, np.split(host, np.cumsum(sizes)[:-1]), strict=True):
         row[: len(part)] = part
-    (out,) = exchange("alltoall", chosen, [padded.reshape(n * largest, *host.shape[1:])])
+    (out,) = exchange("alltoall", group, [padded.reshape(n * largest, *host.shape[1:])])
     rows = np.asarray(out).reshape(padded.shape)
-    parts = [row[:count] for row, count in zip(rows, coming, strict=True)]
-    return _finish([(out_tensor, np.concatenate(parts))])
+    return np.concatenate([row[:count] for row, count in zip(rows, coming, strict=True)])
 
 
 def send(
@@ -275,6 +314,11 @@ def recv(
 def put(tensor: Tensor, array: np.ndarray) -> None:
     """New contents for a tensor; not part of any gradient, as in Paddle."""
     like = tensor._value.aval
+    tensor._put(value_of(like, _fitting(like, array)))
+
+
+def _fitting(like: Aval, array: Any) -> Any:
+    """An array that arrived, for a tensor of this type."""
     if like.shape == () and array.shape == (1,):
         array = array.reshape(())
     if tuple(array.shape) != like.shape or array.dtype != like.dtype.numpy:
@@ -282,7 +326,7 @@ def put(tensor: Tensor, array: np.ndarray) -> None:
             f"the tensor that takes the result has shape {list(like.shape)} and dtype "
             f"{like.dtype.name}, but {list(array.shape)} and {array.dtype} arrived"
         )
-    tensor._put(value_of(like, array))
+    return array
 
 
 def _begin(
@@ -327,20 +371,24 @@ def _joined(what: str, given: Tensor | Sequence[Tensor], group: Group) -> Any:
     return np.concatenate([np.atleast_1d(np.asarray(t._array())) for t in given])
 
 
-def _spread(what: str, target: Tensor | list[Tensor], out: Any, like: list[Tensor]) -> Task:
-    """Put a result into one tensor, or its equal parts into a list (filled if it is empty)."""
-    if isinstance(target, Tensor):
-        return _finish([(target, out)])
-    if not isinstance(target, list):
-        raise not_a_tensor(what, "tensor_list", target)
-    count = len(target) or len(like)
-    rows = out.shape[0] // count
-    parts = [out[i * rows : (i + 1) * rows] for i in range(count)]
-    if not target:
-        shapes = [t.shape for t in like]
-        target += [constant(p.reshape(s)) for p, s in zip(parts, shapes, strict=True)]
-        return Task(parts)
-    return _finish(list(zip(target, parts, strict=True)))
+def _targets(what: str, given: Tensor | list[Tensor], like: list[Tensor]) -> list[Tensor]:
+    """The tensors that take a result: one, or those of a list, which is filled if it is empty."""
+    if isinstance(given, Tensor):
+        return [given]
+    if not isinstance(given, list):
+        raise not_a_tensor(what, "tensor_list", given)
+    if not given:
+        types = [t._value.aval for t in like]
+        given += [Tensor(value_of(t, np.zeros(t.shape, t.dtype.numpy)), None) for t in types]
+    return list(given)
+
+
+def _parts(out: Any, targets: list[Tensor]) -> list[Any]:
+    """A result in equal parts, one for each tensor."""
+    if not targets:
+        return []
+    rows = out.shape[0] // len(targets)
+    return [out[i * rows : (i + 1) * rows] for i in range(len(targets))]
 
 
 def _sizes(name: str, given: Any, shape: tuple[int, ...], n: int) -> list[int]:
@@ -354,10 +402,24 @@ def _sizes(name: str, given: Any, shape: tuple[int, ...], n: int) -> list[int]:
     return sizes
 
 
-def _finish(results: list[tuple[Tensor, Any]]) -> Task:
-    for tensor, array in results:
-        put(tensor, array)
-    return Task([a for _, a in results if not isinstance(a, np.ndarray)])
+def _run(sync_op: bool, targets: list[Tensor], job: Job) -> Task:
+    """Make an exchange, whose results become the contents of `targets`. Without `sync_op` it is
+    made in the background, and whoever reads one of them waits."""
+    if sync_op:
+        arrays = job()
+        for tensor, array in zip(targets, arrays, strict=True):
+            put(tensor, array)
+        return Task([a for a in arrays if not isinstance(a, np.ndarray)])
+    types = [t._value.aval for t in targets]
+
+    def checked() -> list[Any]:
+        return [_fitting(t, a) for t, a in zip(types, job(), strict=True)]
+
+    coming, values = line.later(checked, types)
+    for tensor, value in zip(targets, values, strict=True):
+        tensor._put(value)
+        state.trace.assigned(tensor)
+    return Task((), coming)
 
 
 __all__ = [
