@@ -31,9 +31,12 @@ _DESK = 8 << 20  # bytes of one process's memory; it stays in the processor's ca
 _TOKEN = 64  # bytes at its head, by which the others know that it is the right one
 
 _REDUCE = {
-    ReduceOp.SUM: np.add, ReduceOp.MAX: np.maximum, ReduceOp.MIN: np.minimum,
-    ReduceOp.PROD: np.multiply, ReduceOp.AVG: np.add,
-}  # fmt: skip
+    ReduceOp.SUM: np.add,
+    ReduceOp.MAX: np.maximum,
+    ReduceOp.MIN: np.minimum,
+    ReduceOp.PROD: np.multiply,
+    ReduceOp.AVG: np.add,
+}
 
 
 class Room:
@@ -323,10 +326,9 @@ def _scatter(room: Room, arrays: list[np.ndarray], what: bytes, source: int) -> 
     return [_blocks(room, a, what)[source] for a in arrays]
 
 
-def _reduce_scatter(
-    room: Room, arrays: list[np.ndarray], what: bytes, op: int
-) -> list[np.ndarray]:  # fmt: skip
-    return [reduced(list(_blocks(room, a, what)), op).astype(a.dtype, copy=False) for a in arrays]
+def _reduce_scatter(room: Room, arrays: list[np.ndarray], what: bytes, op: int) -> list[np.ndarray]:
+    blocks = [(a.dtype, list(_blocks(room, a, what))) for a in arrays]
+    return [reduced(each, op).astype(kind, copy=False) for kind, each in blocks]
 
 
 _HOW: dict[str, Callable[..., list[np.ndarray]]] = {
