@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.message import DecodeError
 from grpc import aio
 
 from bireme.serving import describe
@@ -87,26 +88,24 @@ class Grpc:
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
+        # Requests arrive as bytes: grpcio takes one that cannot be decoded for a server's error.
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(
-                self._guarded(name, method), self._messages[f"{name}Request"].FromString
-            )
+            name: grpc.unary_unary_rpc_method_handler(self._guarded(name, method))
             for name, method in single.items()
         }
-        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self._stream, self._messages["ModelInferRequest"].FromString
-        )
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         return grpc.method_handlers_generic_handler(_SERVICE, handlers)
 
     def _guarded(self, name: str, method: Callable[..., Awaitable[Any]]) -> Any:
         """The method with its errors as statuses, and answers as bytes."""
         is_open = name in ("ServerLive", "ServerReady")
 
-        async def run(request: Any, context: Any) -> bytes:
+        async def run(data: bytes, context: Any) -> bytes:
             start, status = time.perf_counter(), "OK"
             try:
                 if not is_open:
                     self._check(context)
+                request = self._decoded(f"{name}Request", data)
                 return (await method(request, context)).SerializeToString()
             except ServingError as e:
                 status = e.code
@@ -118,6 +117,12 @@ class Grpc:
                 self._metrics.answered("grpc", status, time.perf_counter() - start)
 
         return run
+
+    def _decoded(self, name: str, data: bytes) -> Any:
+        try:
+            return self._messages[name].FromString(data)
+        except DecodeError as e:
+            raise BadRequest(f"the request cannot be decoded: {e!s:.300}") from None
 
     def _check(self, context: Any) -> None:
         if self._tokens.wanted:
@@ -204,16 +209,18 @@ class Grpc:
             answer.raw_output_contents.append(to_bytes(array))
         return answer
 
-    async def _stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[bytes]:
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """One answer per request, in order; an error ends its request only."""
         try:
             self._check(context)
         except ServingError as e:
             await context.abort(grpc.StatusCode[e.code], str(e))
-        async for request in requests:
+        async for data in requests:
             answer = self._messages["ModelStreamInferResponse"]()
             start, status = time.perf_counter(), "OK"
+            request = self._made("ModelInferRequest")
             try:
+                request = self._decoded("ModelInferRequest", data)
                 answer.infer_response.CopyFrom(await self._infer(request, context))
             except ClientGone:
                 return

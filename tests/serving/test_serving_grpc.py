@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,3 +119,44 @@ def test_wrong_requests_have_statuses(client: Client, fields: Any, code: str) ->
         client.infer(**fields)
     assert refused.value.code().name == code
     assert client.infer().raw_output_contents[0] == X.tobytes()
+
+
+def test_what_cannot_be_decoded_is_the_clients_fault(client: Client) -> None:
+    whole = client.messages["ModelInferRequest"](model_name="echo").SerializeToString()
+    for method in ("ModelInfer", "ModelMetadata", "RepositoryIndex"):
+        with pytest.raises(grpc.RpcError) as refused:
+            client.channel.unary_unary(SERVICE + method)(b"\x0a\xff", timeout=60)
+        assert refused.value.code().name == "INVALID_ARGUMENT"
+    stream = client.channel.stream_stream(SERVICE + "ModelStreamInfer")
+    raw = list(stream(iter([b"\x0a\xff", whole]), timeout=60))
+    found = [client.messages["ModelStreamInferResponse"].FromString(r) for r in raw]
+    assert "cannot be decoded" in found[0].error_message
+    assert "cannot be decoded" not in found[1].error_message
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated_requests_have_statuses_of_the_client(client: Client, seed: int) -> None:
+    """Changed bytes, cuts, and shapes that do not fit."""
+    rng = random.Random(seed)
+    tensor = {"name": "x", "datatype": "FP32", "shape": X.shape}
+    made = client.messages["ModelInferRequest"](
+        model_name="echo", inputs=[tensor], raw_input_contents=[X.tobytes()]
+    )
+    call = client.channel.unary_unary(SERVICE + "ModelInfer")
+    codes = set()
+    for _ in range(100):
+        data = bytearray(made.SerializeToString())
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        size = rng.choice([len(data), rng.randrange(len(data))])
+        codes.add(_code(call, data[:size]))
+    assert codes <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "DEADLINE_EXCEEDED"}
+    assert client.infer().raw_output_contents[0] == X.tobytes()
+
+
+def _code(call: Any, data: bytearray) -> str:
+    try:
+        call(bytes(data), timeout=60)
+    except grpc.RpcError as e:
+        return e.code().name
+    return "OK"
