@@ -136,8 +136,8 @@ class Model:
             else:
                 scaler.step(self._optimizer)
                 scaler.update()
-            self.network.clear_gradients(set_to_zero=False)
-            self._optimizer.clear_grad(set_to_zero=False)
+            self.network.clear_gradients()
+            self._optimizer.clear_grad()
         return self._results(losses, computed)
 
     @no_grad()

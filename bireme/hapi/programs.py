@@ -107,14 +107,18 @@ class Programs:
         return step
 
     def start(self, *further: Program) -> None:
-        """Initialise the state that has no contents yet."""
+        """Initialise the state of the network and of `further` that has no contents yet."""
         scope = global_scope()
+        network = self.model.network
+        own = {t.name for t in (*network.parameters(), *network.buffers())}
         for startup in (self.startup, *further):
             missing = Program()
             missing.random_seed = startup.random_seed
             missing._layouts = startup._layouts
             missing._initial = {
-                name: how for name, how in startup._initial.items() if not scope.has_contents(name)
+                name: how
+                for name, how in startup._initial.items()
+                if (name in own or startup in further) and not scope.has_contents(name)
             }
             with running():
                 start_state(missing, scope)

@@ -12,6 +12,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.manipulation import reshape
 from bireme.ops.nn_support import (
     channel_shape,
@@ -38,6 +39,15 @@ def _label_shape(x: Aval, axis: int, keepdim: bool) -> tuple[Any, ...]:
     return (*x.shape[:axis], *((1,) if keepdim else ()), *x.shape[axis + 1 :])
 
 
+def _may_agree(shape: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
+    """Whether the shapes are equal as far as their sizes are known: a program's runs tell the
+    open ones, and are checked again."""
+    if len(shape) != len(expected):
+        return False
+    pairs = zip(shape, expected, strict=True)
+    return all(type(a) is not int or type(b) is not int or a == b for a, b in pairs)
+
+
 def _hard_check(
     input: Aval, label: Aval, weight: Aval | None, smoothing: Any, axis: int, **rest: Any
 ) -> None:
@@ -49,7 +59,7 @@ def _hard_check(
             "class pass soft_label=True"
         )
     expected = _label_shape(input, axis, label.ndim == input.ndim)
-    if label.shape != expected:
+    if not _may_agree(label.shape, expected):
         raise ShapeMismatch(
             f"label must have the shape of input without the class axis {axis}, "
             f"{list(expected)}, not {list(label.shape)}"
@@ -87,9 +97,9 @@ def _hard_infer(
 
 
 def hard_terms(
-    xp: Any,
-    label: Any,
-    weight: Any,
+    xp: Namespace,
+    label: Array,
+    weight: Array,
     smoothing: Any,
     ndim: int,
     axis: int,
@@ -225,10 +235,10 @@ def _cross_entropy(
 
 
 def hard_results(
-    xp: Any,
-    total: Any,
+    xp: Namespace,
+    total: Array,
     score: Any,
-    factor: Any,
+    factor: Array,
     axis: int,
     reduction: str,
     keepdim: bool,

@@ -74,3 +74,22 @@ def test_a_captured_function_is_captured_again_with_fewer_open_sizes():
 
     for n in (2, 5):
         assert joined(paddle.ones([n, 3]), paddle.ones([n, 2])).shape == [n, 5]
+
+
+def test_labels_of_another_open_size() -> None:
+    """Rows of a reshaped input and labels have sizes that only a run tells to be equal."""
+    main = static.Program()
+    with static.program_guard(main):
+        x, y = static.data("x", [-1, 3, 5]), static.data("y", [-1, 1], "int64")
+        loss = paddle.nn.functional.softmax_with_cross_entropy(x.reshape([-1, 5]), y)
+    exe = static.Executor()
+    rng = np.random.RandomState(0)
+    for batch in (2, 4):
+        logits = rng.randn(batch, 3, 5).astype("float32")
+        labels = rng.randint(0, 5, (batch * 3, 1))
+        (got,) = exe.run(main, feed={"x": logits, "y": labels}, fetch_list=[loss])
+        rows = logits.reshape(-1, 5)
+        want = np.log(np.exp(rows).sum(1, keepdims=True)) - np.take_along_axis(rows, labels, 1)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ShapeMismatch, match=r"\[12, 1\], not \[7, 1\]"):
+        exe.run(main, feed={"x": logits, "y": labels[:7]}, fetch_list=[loss])
