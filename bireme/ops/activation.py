@@ -13,12 +13,13 @@ import numpy as np
 from bireme.api.in_place import in_place_of
 from bireme.api.public import another_name, namespace
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
 from bireme.ops.random_bits import uniform
@@ -34,7 +35,7 @@ def _like_x(x: Aval, *rest: Any, **attrs: Any) -> Aval:
     return x
 
 
-def sigmoid_of(xp: Any, x: Any) -> Any:
+def sigmoid_of(xp: Namespace, x: Array) -> Array:
     """1 / (1 + exp(-x)); the overflow of exp gives the right limit."""
     return 1 / (1 + xp.exp(-x))
 
@@ -44,7 +45,7 @@ _ERF_P = (1.1283791, 0.19353851, 0.053100852, 3.8830527e-3, 2.8455768e-4, 1.9868
 _ERF_Q = (1.0, 0.5048516, 0.11534727, 0.015206673, 1.1854971e-3, 3.7420056e-5)
 
 
-def erf(xp: Any, x: Any) -> Any:
+def erf(xp: Namespace, x: Array) -> Array:
     """The error function, in the precision of `x`."""
     if xp is not np:
         return jax_door.jax().lax.erf(x)
@@ -134,6 +135,8 @@ _CHANNEL_LAST = ("NLC", "NHWC", "NDHWC")
 @public(takes="fc")
 def prelu(x: Tensor, weight: Tensor, data_format: str = "NCHW", name: str | None = None) -> Tensor:
     """x above zero, weight * x below; `weight` is one number or one per channel."""
+    if not isinstance(x, Tensor):
+        raise not_a_tensor("prelu", "x", x)
     axis = 1
     size = weight.size
     if size != 1:
@@ -504,7 +507,7 @@ def _softplus(xp, x, beta, threshold):
     return xp.where(xp.real(scaled) > xp.real(threshold), x, softplus_of(xp, scaled) / beta)
 
 
-def softplus_of(xp: Any, x: Any) -> Any:
+def softplus_of(xp: Namespace, x: Array) -> Array:
     """log(1 + exp(x)) without overflow; of complex numbers as it stands."""
     if x.dtype.kind == "c":
         return xp.log(1 + xp.exp(x))

@@ -306,7 +306,7 @@ def normalize(
 ) -> Tensor:
     """`x` divided by its p-norm along `axis`, or by `epsilon` where the norm is smaller."""
     ndim = x.ndim
-    axis = -1 if ndim == 1 else dimension_in(axis, ndim, "normalize")
+    axis = dimension_in(axis, ndim, "normalize")
     made = _normalize(x, float(p), axis, float(epsilon))
     return made if out is None else put(out, made, "normalize")
 

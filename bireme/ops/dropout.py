@@ -14,11 +14,12 @@ import numpy as np
 
 from bireme.api.public import namespace
 from bireme.core.aval import Aval
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.nn_support import channel_last, one_of
 from bireme.ops.random_bits import bits
 
@@ -27,7 +28,7 @@ public = namespace("paddle.nn.functional")
 _WORD = 4294967296.0  # 2^32: a draw below p * 2^32 drops its element
 
 
-def kept(xp: Any, threshold: Any, seed: Any, offset: Any, shape: tuple[Any, ...]) -> Any:
+def kept(xp: Namespace, threshold: Any, seed: Any, offset: Any, shape: tuple[Any, ...]) -> Array:
     """Which elements stay: booleans of `shape`, a function of the key."""
     return bits(xp, seed, offset, shape) >= xp.asarray(threshold).astype(np.uint32)
 
@@ -118,6 +119,11 @@ def dropout(
         return x if upscale else _dropout_scaled(x, 1.0 - p)
     if p == 0.0:
         return x
+    if isinstance(x, Tensor) and not x.dtype.is_floating:  # 1 / (1 - p) would be cut off
+        raise TypeMismatch(
+            f"[dropout] x must be a floating tensor; write x.astype('float32'). Received: "
+            f"{x.dtype.name}"
+        )
     if axis is not None:
         axis = _axes(x, axis)
     if p == 1.0 and not upscale:
@@ -154,6 +160,11 @@ def dropout1d(
     return dropout(input, p, (0, 1) if input.ndim == 3 else (0,), training, inplace)
 
 
+def _check_rank(name: str, x: Tensor, rank: int) -> None:
+    if isinstance(x, Tensor) and x.ndim != rank:
+        raise ShapeMismatch(f"[{name}] x must have {rank} dimensions. Received: shape {x.shape}")
+
+
 @public
 def dropout2d(
     x: Tensor,
@@ -163,6 +174,7 @@ def dropout2d(
     name: str | None = None,
 ) -> Tensor:
     """Set whole channels of [N, C, H, W] to zero with probability `p`."""
+    _check_rank("dropout2d", x, 4)
     last = channel_last("dropout2d", data_format, ("NCHW",), ("NHWC",))
     return dropout(x, p, (0, 3) if last else (0, 1), training)
 
@@ -176,6 +188,7 @@ def dropout3d(
     name: str | None = None,
 ) -> Tensor:
     """Set whole channels of [N, C, D, H, W] to zero with probability `p`."""
+    _check_rank("dropout3d", x, 5)
     last = channel_last("dropout3d", data_format, ("NCDHW",), ("NDHWC",))
     return dropout(x, p, (0, 4) if last else (0, 1), training)
 

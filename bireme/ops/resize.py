@@ -15,7 +15,7 @@ from bireme.api.types import Shape
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import is_dim_expression
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.contents import Result, reads_contents_if_given
@@ -274,6 +274,10 @@ def interpolate(
         raise InvalidArgument(
             f"[interpolate] give either size or scale_factor. Received: size={size}, "
             f"scale_factor={scale_factor}"
+        )
+    if not isinstance(align_corners, bool):
+        raise TypeMismatch(
+            f"[interpolate] align_corners must be True or False. Received: {align_corners!r}"
         )
     if align_corners and mode == "nearest":
         raise InvalidArgument("[interpolate] align_corners=True needs a mode other than 'nearest'")

@@ -11,11 +11,12 @@ from bireme.api.public import namespace
 from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.random import next_key
 from bireme.core.tensor import Tensor
 from bireme.core.views import assign
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.nn_support import channel_shape, need_float, normal_axis, wide
 from bireme.ops.random_bits import bits
 
@@ -32,7 +33,7 @@ def _cast_infer(x: Aval, axis: int, dtype: Any) -> Aval:
     return x if dtype is None else aval(x.shape, dtype)
 
 
-def softmax_of(xp: Any, x: Any, axis: int) -> Any:
+def softmax_of(xp: Namespace, x: Array, axis: int) -> Array:
     if x.ndim == 0:
         return xp.ones_like(x)
     if 0 in x.shape:
@@ -41,7 +42,7 @@ def softmax_of(xp: Any, x: Any, axis: int) -> Any:
     return e / xp.sum(e, axis=axis, keepdims=True)
 
 
-def log_softmax_of(xp: Any, x: Any, axis: int) -> Any:
+def log_softmax_of(xp: Namespace, x: Array, axis: int) -> Array:
     if x.ndim == 0:
         return xp.zeros_like(x)
     if 0 in x.shape:
@@ -79,7 +80,15 @@ def softmax(
     name: str | None = None,
 ) -> Tensor:
     """exp(x) divided by its sum along `axis`; computed in `dtype` if one is given."""
-    return _softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
+    return _softmax(x, axis, _computed_in("softmax", dtype))
+
+
+def _computed_in(name: str, dtype: DTypeLike | None) -> dt.DType | None:
+    """The floating type to compute in, None for that of x."""
+    want = None if dtype is None else dt.as_dtype(dtype)
+    if want is not None and not want.is_floating:
+        raise TypeMismatch(f"[{name}] dtype must be a floating type. Received: {want.name}")
+    return want
 
 
 def _log_softmax_vjp(xp: Any, grad: Any, out: Any, axis: int) -> tuple[Any]:
@@ -108,7 +117,7 @@ def log_softmax(
     x: Tensor, axis: int = -1, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """log(softmax(x)) along `axis`, without overflow."""
-    return _log_softmax(x, axis, None if dtype is None else dt.as_dtype(dtype))
+    return _log_softmax(x, axis, _computed_in("log_softmax", dtype))
 
 
 @public

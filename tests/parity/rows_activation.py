@@ -1,6 +1,6 @@
 """Activations: values, gradients, dtypes and what happens at the corners."""
 
-from tests.parity.table import T, V, case, case_fn, half, layer, method
+from tests.parity.table import I, T, V, case, case_fn, half, layer, method, raises
 
 F = "nn.functional."
 PLAIN = (
@@ -73,3 +73,11 @@ layer("nn.Softmax2D", inputs=[T(2, 3, 4, 4)])
 layer("nn.RReLU", inputs=[T(3, 4)], _eval=True)
 case("nn.functional.gelu", T(2, 3), "none")
 case("nn.functional.gelu", T(2, 3), "tanh")
+raises("nn.functional.softmax", T(2, 3), dtype="int32")
+raises("nn.functional.log_softmax", T(2, 3), dtype="int32")
+raises("nn.functional.dropout", I(2, 3))
+raises("nn.functional.dropout2d", T(2, 3))
+raises("nn.functional.dropout3d", T(2, 3))
+raises("nn.functional.normalize", T(3))
+raises("nn.functional.prelu", 1.0, T(1))
+raises("nn.functional.interpolate", T(1, 1, 4, 4), size=[8, 8], mode="bicubic", align_corners=None)

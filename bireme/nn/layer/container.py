@@ -21,6 +21,10 @@ def _position(index: Any, size: int, what: str) -> int:
 def _pairs(items: Any, what: str) -> Iterable[tuple[str, Any]]:
     if isinstance(items, Mapping | LayerDict | ParameterDict):
         return list(items.items())
+    if not isinstance(items, Iterable):
+        raise TypeMismatch(
+            f"{what} takes a dict or (name, value) pairs. Received: {type(items).__name__}"
+        )
     pairs = list(items)
     for i, pair in enumerate(pairs):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
