@@ -166,10 +166,15 @@ class PyLayer:
             results = cls.forward(context, *args, **kwargs)
         finally:
             state.trace.tape = tape
-        if not tape or all(e is None for e in edges):
-            return results
         many = isinstance(results, list | tuple)
         outs = list(results) if many else [results]
+        if not any(isinstance(out, Tensor) for out in outs):
+            raise InvalidArgument(
+                f"[{cls.__name__}.forward] must return a Tensor, or a list or tuple with at least "
+                f"one. Received: {results!r:.200}"
+            )
+        if not tape or all(e is None for e in edges):
+            return results
         node = _UserNode(cls, context, edges, types)
         state.trace.own_rule(f"the PyLayer {cls.__name__}")
         made: list[Any] = []
