@@ -139,3 +139,14 @@ def test_rules_of_ones_own_cannot_be_recorded_again() -> None:
 
     with pytest.raises(AutogradError, match="Set stop_gradient before"):
         _gradients(bireme, build)
+
+
+def test_a_rule_of_ones_own_may_have_no_result() -> None:
+    bireme.enable_static()
+    try:
+        with static.program_guard(static.Program()):
+            x = static.data("x", [3])
+            x.stop_gradient = False
+            assert static.nn.static_pylayer(lambda a: None, [x], lambda g: g) is None
+    finally:
+        bireme.disable_static()

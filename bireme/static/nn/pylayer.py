@@ -35,13 +35,19 @@ def static_pylayer(
         with no_grad():
             return forward_fn(*inputs)
 
+    without_result = False
+
     class Pair(PyLayer):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            return forward_fn(*args)
+            nonlocal without_result
+            made = forward_fn(*args)
+            without_result = made is None  # it may have none, which a PyLayer must have
+            return args[0] if without_result else made
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             return backward_fn(*grads)
 
-    return Pair.apply(*inputs)
+    out = Pair.apply(*inputs)
+    return None if without_result else out
