@@ -15,7 +15,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -98,6 +98,8 @@ class _Finder(MetaPathFinder, Loader):
     """Answers `import paddle…`."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname == "pip":
+            _setuptools_before_pip()
         if fullname != PREFIX and not fullname.startswith(PREFIX + "."):
             return None
         return ModuleSpec(fullname, self, is_package=True)
@@ -118,6 +120,14 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing to run: the alias is complete when it is made."""
+
+
+def _setuptools_before_pip() -> None:
+    """`import pip` turns off setuptools' redirection of `distutils`, and setuptools 65 cannot be
+    imported after that. Paddle's own import loads it, so clients of Paddle never meet this."""
+    if "_distutils_hack" in sys.modules and "setuptools" not in sys.modules:
+        with suppress(ImportError):
+            importlib.import_module("setuptools")
 
 
 class _OcrFinder(MetaPathFinder, Loader):

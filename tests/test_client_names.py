@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 
 import numpy as np
@@ -284,3 +285,13 @@ def test_the_instance_is_what_the_name_gives() -> None:
         import paddle.distributed.fleet.fleet
 
         assert callable(alias.distributed.fleet.fleet.get_hybrid_communicate_group)
+
+
+def test_setuptools_can_be_imported_after_pip() -> None:
+    """`import pip` alone makes setuptools 65 unusable; clients of Paddle import both."""
+    pytest.importorskip("_distutils_hack")
+    pytest.importorskip("pip")
+    lines = "from bireme import compat; compat.install()", "import pip, setuptools, distutils"
+    command = [sys.executable, "-W", "ignore", "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

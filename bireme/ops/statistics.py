@@ -131,6 +131,8 @@ def nanmedian(
     name: str | None = None,
 ) -> Any:
     """The median over `axis` of what is not NaN."""
+    if isinstance(axis, list | tuple) and not axis:
+        raise InvalidArgument("[nanmedian] axis names no dimension. Received: an empty list")
     if not x.dtype.is_floating:
         whole = cast(x, dt.float64)
         result = _middle_of(whole, axis, keepdim, mode, True, "nanmedian")
