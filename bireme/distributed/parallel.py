@@ -31,7 +31,7 @@ class DataParallel(Layer):
         self,
         layers: Layer,
         strategy: ParallelEnv | None = None,
-        comm_buffer_size: int = 25,
+        comm_buffer_size: float = 25,
         last_comm_buffer_size: float = 1,
         find_unused_parameters: bool = False,
         group: Group | None = None,

@@ -33,6 +33,10 @@ distributed_model = fleet.distributed_model
 distributed_optimizer = fleet.distributed_optimizer
 distributed_scaler = fleet.distributed_scaler
 get_hybrid_communicate_group = fleet.get_hybrid_communicate_group
+get_hybrid_parallel_topology = fleet.get_hybrid_parallel_topology
+all_reduce = fleet.all_reduce
+minimize = fleet.minimize
+local_device_ids = fleet.local_device_ids
 util = fleet.util
 
 __all__ = [
@@ -48,18 +52,22 @@ __all__ = [
     "Role",
     "UserDefinedRoleMaker",
     "UtilBase",
+    "all_reduce",
     "barrier_worker",
     "distributed_model",
     "distributed_optimizer",
     "distributed_scaler",
     "fleet",
     "get_hybrid_communicate_group",
+    "get_hybrid_parallel_topology",
     "init",
     "is_first_worker",
     "is_server",
     "is_worker",
+    "local_device_ids",
     "local_rank",
     "meta_parallel",
+    "minimize",
     "node_num",
     "nranks",
     "rank",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bireme.core.errors import InvalidArgument, TypeMismatch
@@ -14,6 +17,7 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
     shard_scaler,
 )
 from bireme.distributed.environment import ParallelEnv, get_world_size
+from bireme.distributed.fleet.merging import MergingOptimizer, merging
 from bireme.distributed.fleet.meta_parallel.optimizing import optimizer_of
 from bireme.distributed.fleet.meta_parallel.pipeline import PipelineParallel
 from bireme.distributed.fleet.meta_parallel.pp_layers import PipelineLayer
@@ -28,11 +32,15 @@ from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker
 from bireme.distributed.fleet.strategy import DistributedStrategy
 from bireme.distributed.fleet.topology import CommunicateTopology, HybridCommunicateGroup
 from bireme.distributed.fleet.util import UtilBase
+from bireme.distributed.fleet.utils.recomputing import recompute
 from bireme.distributed.mesh import set_mesh
 from bireme.host import jax_door
+from bireme.nn import SyncBatchNorm
 
 if TYPE_CHECKING:
     from bireme.amp.grad_scaler import AmpScaler
+    from bireme.api.types import TensorLike
+    from bireme.core.tensor import Tensor
     from bireme.distributed.auto_parallel.sharded_optimizer import ShardOptimizer
     from bireme.distributed.fleet.meta_parallel.hybrid_optimizer import HybridParallelOptimizer
     from bireme.nn.layer.layer import Layer
@@ -53,6 +61,7 @@ class Fleet:
         self._role_maker: Any = None
         self._strategy = DistributedStrategy()
         self._util = UtilBase()
+        self._optimizer: Any = None  # the last that was made for the job
 
     def init(
         self,
@@ -120,6 +129,9 @@ class Fleet:
             raise InvalidArgument("[fleet] call fleet.init(is_collective=True) first")
         return self._hcg
 
+    def get_hybrid_parallel_topology(self) -> CommunicateTopology:
+        return self.get_hybrid_communicate_group().topology()
+
     # --- who am I -------------------------------------------------------------------------
 
     def _maker(self) -> Any:
@@ -166,6 +178,17 @@ class Fleet:
         found = self._maker()._get_pserver_endpoints()
         return ",".join(found) if to_string else found
 
+    def all_reduce(self, input: TensorLike, mode: str = "sum") -> Any:
+        """The sum, mean or max of all workers' numbers or arrays.
+
+        >>> fleet.all_reduce(5)  # doctest: +SKIP
+        """
+        if mode == "mean":
+            return self._util.all_reduce(input) / self.worker_num()
+        if mode not in ("sum", "max"):
+            raise InvalidArgument(f"[all_reduce] mode is sum, mean or max. Received: {mode!r}")
+        return self._util.all_reduce(input, mode)
+
     @property
     def util(self) -> UtilBase:
         """Small collective helpers."""
@@ -182,6 +205,7 @@ class Fleet:
         over "dp" and "sharding"; in one process of several it is that process's own."""
         hcg = self.get_hybrid_communicate_group()
         mesh = hcg.mesh
+        model = self._changed(model)
         staged = hcg.get_pipe_parallel_world_size() > 1
         if isinstance(model, PipelineLayer) and (staged or mesh.size == 1):
             return PipelineParallel(model, hcg, self._strategy)
@@ -193,10 +217,11 @@ class Fleet:
         if get_world_size() > 1 and mesh.dim_names == ["dp"] and not self._strategy.amp:
             from bireme.distributed.parallel import DataParallel
 
+            first, others = self._strategy._message_sizes()
             return DataParallel(
                 model,
-                comm_buffer_size=self._strategy.fuse_grad_size_in_MB,
-                last_comm_buffer_size=self._strategy.last_comm_group_size_MB,
+                comm_buffer_size=others,
+                last_comm_buffer_size=first,
                 find_unused_parameters=self._strategy.find_unused_parameters,
             )
         kind = MetaParallelBase
@@ -208,12 +233,33 @@ class Fleet:
             kind = ShardingParallel
         return kind(model, hcg, strategy=self._strategy)
 
+    def _changed(self, model: Layer) -> Layer:
+        """The model with the layers that the strategy asks for."""
+        strategy = self._strategy
+        if strategy.sync_batch_norm:
+            model = SyncBatchNorm.convert_sync_batchnorm(model)
+        if strategy.recompute:
+            _recompute(model, strategy.recompute_configs["checkpoints"])
+        return model
+
     def distributed_optimizer(
         self, optimizer: Optimizer, strategy: DistributedStrategy | None = None
-    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer:
+    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer | MergingOptimizer:
         """The optimizer of such a model; with a sharding degree its state is cut."""
-        hcg = self.get_hybrid_communicate_group()
         chosen = strategy or self._strategy
+        if chosen.gradient_merge:
+            whole = copy(chosen)
+            whole.gradient_merge = False
+            inner = self.distributed_optimizer(optimizer, whole)
+            self._optimizer = merging(inner, chosen.gradient_merge_configs)
+            return self._optimizer
+        self._optimizer = self._optimizer_of(optimizer, chosen)
+        return self._optimizer
+
+    def _optimizer_of(
+        self, optimizer: Optimizer, chosen: DistributedStrategy
+    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer:
+        hcg = self.get_hybrid_communicate_group()
         stage = int(chosen.sharding_configs["stage"])
         if hcg.get_sharding_parallel_world_size() > 1 and stage not in _STAGES:
             raise InvalidArgument(
@@ -225,9 +271,36 @@ class Fleet:
             return shard_optimizer(optimizer, _STAGES[stage]("sharding", hcg.mesh))
         return shard_optimizer(optimizer) if hcg.mesh.size > 1 else optimizer
 
+    def minimize(
+        self,
+        loss: Tensor,
+        startup_program: object = None,
+        parameter_list: Iterable[Tensor | str] | None = None,
+        no_grad_set: set[Tensor | str] | None = None,
+    ) -> tuple[list[Any], list[tuple[Any, Tensor]]]:
+        """`minimize` of the last `distributed_optimizer`."""
+        if self._optimizer is None:
+            raise InvalidArgument("[fleet.minimize] call fleet.distributed_optimizer() first")
+        return self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+
     def distributed_scaler(self, scaler: AmpScaler) -> AmpScaler:
         """The scaler of such an optimizer."""
         return shard_scaler(scaler)
 
     def local_device_ids(self) -> list[int]:
         return [ParallelEnv().device_id]
+
+
+def _recompute(model: Layer, names: Sequence[str]) -> None:
+    """Have these sublayers run again in the backward pass instead of keeping their insides."""
+    layers = dict(model.named_sublayers())
+    missing = [n for n in names if n not in layers]
+    if missing or not names:
+        raise InvalidArgument(
+            "[distributed_model] recompute_configs['checkpoints'] names sublayers of the model, as "
+            f"named_sublayers() does. Received: {list(names)}; it has {list(layers)[:10]}"
+        )
+    for name in names:
+        if "recomputed" not in layers[name].__dict__:
+            layers[name].forward = partial(recompute, layers[name].forward, use_reentrant=False)
+            layers[name].__dict__["recomputed"] = True

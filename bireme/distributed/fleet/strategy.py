@@ -7,6 +7,8 @@ from typing import Any
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.distributed.auto_parallel.strategy import AMPConfig
 
+_ALONE = 2.0**-20  # MiB: each gradient is a message of its own
+
 _HYBRID = {
     "dp_degree": -1,
     "mp_degree": 1,
@@ -21,6 +23,10 @@ _SWITCHES = {
     "sharding": False,
     "tensor_parallel": False,
     "find_unused_parameters": False,
+    "gradient_merge": False,
+    "recompute": False,
+    "sync_batch_norm": False,
+    "fuse_all_reduce_ops": True,
     "fuse_grad_size_in_MB": 32,
     "last_comm_group_size_MB": 1,
 }
@@ -33,12 +39,18 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "pipeline_configs": {"accumulate_steps": 1, "micro_batch_size": 1},
     "sharding_configs": {"stage": 1, "sharding_degree": 8},
     "tensor_parallel_configs": {"tensor_parallel_degree": 1, "tensor_init_seed": -1},
+    "gradient_merge_configs": {"k_steps": 1, "avg": True},
+    "recompute_configs": {"checkpoints": []},
     "hybrid_configs": _HYBRID,
 }
 
 
 class DistributedStrategy:
     """Degrees of each kind of parallel training, mixed precision, sizes of messages.
+
+    With `recompute` the sublayers that `recompute_configs["checkpoints"]` names (as
+    `named_sublayers()` does) keep only their inputs for the backward pass. With `gradient_merge`
+    the optimizer updates at every `gradient_merge_configs["k_steps"]`-th step.
 
     >>> strategy = DistributedStrategy()
     >>> strategy.hybrid_configs = {"dp_degree": 2, "mp_degree": 4}
@@ -51,12 +63,18 @@ class DistributedStrategy:
     sharding: bool
     tensor_parallel: bool
     find_unused_parameters: bool
+    gradient_merge: bool
+    recompute: bool
+    sync_batch_norm: bool
+    fuse_all_reduce_ops: bool
     fuse_grad_size_in_MB: int  # noqa: N815 (Paddle's names)
     last_comm_group_size_MB: int  # noqa: N815
     amp_configs: dict[str, Any]
     pipeline_configs: dict[str, Any]
     sharding_configs: dict[str, Any]
     tensor_parallel_configs: dict[str, Any]
+    gradient_merge_configs: dict[str, Any]
+    recompute_configs: dict[str, Any]
     hybrid_configs: dict[str, Any]
 
     def __init__(self) -> None:
@@ -88,6 +106,12 @@ class DistributedStrategy:
                 f"{', '.join(_CONFIGS[name])}"
             )
         self.__dict__[name].update(value)
+
+    def _message_sizes(self) -> tuple[float, float]:
+        """Of gradients that travel together, in MiB: the first message's and the others'."""
+        if not self.fuse_all_reduce_ops:
+            return _ALONE, _ALONE
+        return self.last_comm_group_size_MB, self.fuse_grad_size_in_MB
 
     def __repr__(self) -> str:
         lines = [f"  {k} = {v!r}" for k, v in vars(self).items()]

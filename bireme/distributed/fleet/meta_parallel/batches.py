@@ -214,7 +214,7 @@ def batches_of(
     equal_weights(layers, copies, sharers)
     if strategy is None:
         return OwnPart(layers, copies, sharers)
-    sizes = strategy.last_comm_group_size_MB, strategy.fuse_grad_size_in_MB
+    sizes = strategy._message_sizes()
     stage = int(strategy.sharding_configs["stage"])
     sharding = hcg.get_sharding_parallel_group()
     if sharding.nranks == 1 or stage < 3:
