@@ -65,9 +65,9 @@ def exported(
     layer: Layer | Callable[..., Any], input_spec: Sequence[Any] | None, platforms: Sequence[str]
 ) -> Any:
     """The `jax.export.Exported` of a layer or function."""
-    if input_spec is None and hasattr(layer, "program"):
+    if input_spec is None and hasattr(layer, "saved_program"):
         saved: Any = layer
-        program = saved.program()
+        program = saved.saved_program()
         from bireme.static import InputSpec
 
         input_spec = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.capture import tree
 from bireme.capture.capture import capture
@@ -17,6 +17,9 @@ from bireme.jit.interpret import run_graph
 from bireme.jit.static_function import CapturedCall
 from bireme.nn.layer.layer import Layer
 from bireme.static.input_spec import InputSpec
+
+if TYPE_CHECKING:
+    from bireme.static.program import Program
 
 
 class _Part(Layer):
@@ -82,12 +85,12 @@ class TranslatedLayer(Layer):
 
     def _input_spec(self, method_name: str = "forward") -> list[InputSpec]:
         """The types of the inputs."""
-        program = self.program(method_name)
+        program = self.saved_program(method_name)
         return _specs(program.arguments, program.types)
 
     def _output_spec(self, method_name: str = "forward") -> list[InputSpec]:
         """The types of the results."""
-        program = self.program(method_name)
+        program = self.saved_program(method_name)
         types, graph = program.graph.value_types(), program.graph
         found = [types[o] if o >= 0 else graph.inputs[-1 - o] for o in graph.outputs]
         return _specs([f"output_{i}" for i in range(program.n_results)], found)
@@ -100,8 +103,19 @@ class TranslatedLayer(Layer):
             )
         return super().train(mode)
 
-    def program(self, method_name: str = "forward") -> SavedProgram:
-        """The graph of the current mode with its inputs; print(program.graph) shows it."""
+    def program(self, method_name: str = "forward") -> Program:
+        """A method, in the current mode, as a static program; print(program) shows it."""
+        from bireme.static.model_files import program_of_layer
+
+        saved = self.saved_program(method_name)
+        specs = [
+            InputSpec([d if type(d) is int else str(d) for d in t.shape], t.dtype, name)
+            for name, t in zip(saved.arguments, saved.types, strict=True)
+        ]
+        return program_of_layer(self, specs, None, method_name)
+
+    def saved_program(self, method_name: str = "forward") -> SavedProgram:
+        """The graph of a method in the current mode, with its inputs."""
         mode = "train" if self.training else "eval"
         name = mode if method_name == "forward" else f"{mode}:{method_name}"
         if name not in self._programs:
@@ -115,7 +129,7 @@ class TranslatedLayer(Layer):
         return self._call("forward", inputs, named)
 
     def _call(self, method: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        program = self.program(method)
+        program = self.saved_program(method)
         tensors = self._arguments(program, inputs, named)
         if is_capturing():
             return self._run(program, tensors)

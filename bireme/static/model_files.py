@@ -257,8 +257,11 @@ def _declare_state(
     return into.declare(name, "state", made).tensor
 
 
-def program_of_layer(layer: Layer, specs: Sequence[Any], scope: Scope | None) -> Program:
-    """A program that calls `layer` on inputs of these specs; its parameters go to `scope`."""
+def program_of_layer(
+    layer: Layer, specs: Sequence[Any], scope: Scope | None, method: str = "forward"
+) -> Program:
+    """A program that calls `layer` (or another of its methods) on inputs of these specs; its
+    parameters go to `scope`."""
     made = Program()
     with recording(made._trace):
         named = [*layer.named_parameters(), *layer.named_buffers()]
@@ -273,7 +276,8 @@ def program_of_layer(layer: Layer, specs: Sequence[Any], scope: Scope | None) ->
             declare_data(made._trace, s.name or f"x{i}", s.shape, s.dtype)
             for i, s in enumerate(specs)
         ]
-        outs, _ = tree.flatten(layer(*inputs))
+        called = layer if method == "forward" else getattr(layer, method)
+        outs, _ = tree.flatten(called(*inputs))
     made._feeds = [t.name for t in inputs]
     made._fetches = outs
     return made

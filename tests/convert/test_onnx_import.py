@@ -122,7 +122,7 @@ def test_shape_arithmetic_disappears_and_sizes_stay_open(tmp_path) -> None:
     layer = same(made, x=data(5, 2, 3))
     paddle.jit.save(layer, str(tmp_path / "m"), layer.input_specs())
     loaded = paddle.jit.load(str(tmp_path / "m"))
-    ops = [n.call.op.name for n in loaded.program().graph.nodes]
+    ops = [n.call.op.name for n in loaded.saved_program().graph.nodes]
     assert ops == ["reshape", "matmul"]
     for n in (1, 7):
         x = paddle.to_tensor(data(n, 2, 3))
