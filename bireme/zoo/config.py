@@ -41,6 +41,7 @@ HARMLESS = frozenset(
 )
 
 _MISSING: Any = object()
+_LARGEST = 2**26  # of sizes and counts
 
 
 class Keys:
@@ -75,7 +76,7 @@ class Keys:
     def number(self, name: str, default: object = _MISSING, *others: str) -> int:
         """A whole number of at least 0 from `take`."""
         value = self.take(name, default, *others)
-        if type(value) is not int or not 0 <= value < 2**40:
+        if type(value) is not int or not 0 <= value < _LARGEST:
             raise self.bad(name, value, "a whole number")
         return value
 

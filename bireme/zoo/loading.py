@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import bireme as paddle
 from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import aval
-from bireme.core.errors import FileFormatError, InvalidArgument
+from bireme.core.errors import BiremeError, FileFormatError, InvalidArgument
 from bireme.core.value import value_of
 from bireme.nn.layer.layer import Layer
 from bireme.zoo import registry
@@ -45,7 +46,26 @@ def read_config(raw: Mapping[str, Any]) -> ModelConfig:
     model_type = raw.get("model_type")
     if not isinstance(model_type, str):
         raise FileFormatError("[zoo] the config has no 'model_type'")
-    return registry.module_of(model_type).Config.read(raw)
+    read = registry.module_of(model_type).Config.read
+    try:
+        return read(raw)
+    except BiremeError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as e:
+        raise FileFormatError(
+            f"[zoo] the config of a {model_type!r} model has a value that cannot be: {e}"
+        ) from e
+
+
+def _check_layers(config: ModelConfig, tensors: Mapping[str, Stored]) -> None:
+    """Raise if a config asks for more layers than there are tensors, before they are made."""
+    for field in dataclasses.fields(config):
+        count = getattr(config, field.name)
+        if "layers" in field.name and type(count) is int and count > max(len(tensors), 1):
+            raise FileFormatError(
+                f"[zoo] the config of a {config.model_type!r} model has {field.name}={count}, and "
+                f"the files have {len(tensors)} tensors"
+            )
 
 
 def task_in(config: ModelConfig) -> str:
@@ -74,6 +94,7 @@ def load_model(
         raw.pop("label2id", None)
         raw["id2label"] = {str(i): f"LABEL_{i}" for i in range(num_labels)}
     config = read_config(raw)
+    _check_layers(config, source.tensors)
     task = task or task_in(config)
     cls = registry.class_of(config.model_type, task)
     packed = dtype == "keep"

@@ -16,6 +16,7 @@ from bireme.zoo.config import Keys, UnknownSetting
 
 Turns = tuple[Tensor, Tensor]  # cosines and sines
 _KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
+_WIDEST = 65_536  # elements of a head
 _KNOWN = {
     "rope_theta", "rope_type", "type", "factor", "partial_rotary_factor",
     "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
@@ -118,7 +119,7 @@ def make_rope(
     theta = float(given.get("rope_theta") or theta)
     share = given.get("partial_rotary_factor")
     size = int(head * (partial if share is None else float(share)))
-    if size < 2 or size > head or size % 2 or not theta > 0 or longest < 1:
+    if size < 2 or size > min(head, _WIDEST) or size % 2 or not 0 < theta < 1e30 or longest < 1:
         raise FileFormatError(
             f"[zoo] a rope of {size} of {head} elements, base {theta} and {longest} positions is "
             "impossible"
@@ -150,7 +151,7 @@ class _Frequencies:
     def number(self, name: str, default: Any = None) -> float:
         value = self.given.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
             raise self.keys.bad(f"rope_parameters.{name}", value, "a positive number")
         return float(value)
 

@@ -40,7 +40,8 @@ def _compiled(template: str) -> Any:
     import jinja2
     from jinja2 import nodes
     from jinja2.ext import Extension
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from bireme.zoo.sandbox import Environment
 
     class Generation(Extension):
         """`{% generation %}` marks what the assistant said, for training; here it is its body."""
@@ -55,7 +56,7 @@ def _compiled(template: str) -> Any:
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(
+    environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
@@ -63,7 +64,7 @@ def _compiled(template: str) -> Any:
     environment.globals["strftime_now"] = _strftime_now
     try:
         return environment.from_string(template)
-    except (jinja2.TemplateError, RecursionError) as e:
+    except Exception as e:  # whatever a stranger's text may lead to
         raise TemplateError(f"[chat] the chat template is not valid: {e}") from e
 
 
@@ -97,21 +98,22 @@ def render(
 
     Variables such as `bos_token` or `enable_thinking` are passed on to the template.
     """
-    import jinja2
-
     chat = _plain(list(messages))
     if not all(isinstance(m, dict) and "role" in m for m in chat):
         raise InvalidArgument('[chat] every message is a dict like {"role": "user", "content": ""}')
+    compiled = _compiled(template)
+    given = {
+        "messages": chat,
+        "tools": _plain(tools),
+        "documents": _plain(documents),
+        "add_generation_prompt": add_generation_prompt,
+        **_plain(variables),
+    }
+    from bireme.zoo.sandbox import rendered
+
     try:
-        return _compiled(template).render(
-            messages=chat,
-            tools=_plain(tools),
-            documents=_plain(documents),
-            add_generation_prompt=add_generation_prompt,
-            **_plain(variables),
-        )
-    except (jinja2.TemplateError, RecursionError, TypeError, ValueError, ArithmeticError,
-            LookupError, AttributeError) as e:  # fmt: skip
+        return rendered(compiled, given)
+    except Exception as e:  # whatever a stranger's program may raise
         if isinstance(e, BiremeError):
             raise
         raise TemplateError(f"[chat] the chat template failed: {e}") from e

@@ -69,3 +69,62 @@ def test_messages_are_plain_data() -> None:
         render("{{ messages }}", [{"role": "user", "content": object()}])
     with pytest.raises(InvalidArgument, match="role"):
         render("", [{"content": "x"}])
+
+
+def _grown(first: str, more: str) -> str:
+    """A template that makes something larger sixty times."""
+    return (
+        f"{{% set ns = namespace(x={first}) %}}{{% for i in range(60) %}}"
+        f"{{% set ns.x = {more} %}}{{% endfor %}}"
+    )
+
+
+BOMBS = [
+    "{% for a in range(9**5) %}{% for b in range(9**5) %}{% endfor %}{% endfor %}",
+    "{% set r = range(90000) %}{% for a in r %}{{ r | sum }}{% endfor %}",
+    "{% for a in range(99999) if a | string | length > 9 %}{% endfor %}" * 99,
+    _grown("'a'", "ns.x + ns.x"),
+    _grown("'a'", "ns.x ~ ns.x"),
+    _grown("[1]", "[ns.x, ns.x]") + "{{ ns.x }}",
+    _grown("[1]", "[ns.x, ns.x]") + "{{ ns.x | tojson | length }}",
+    "{{ 'a' * 10**10 }}",
+    "{{ [0] * 10**10 }}",
+    "{{ (10 ** 9) ** (10 ** 9) }}",
+    "{{ 'a'.ljust(10**10) }}",
+    "{{ 'a' | center(10**10) }}",
+    "{{ [1] | tojson(indent=10**10) }}",
+    "{{ '%9999999999d' % 1 }}",
+    "{{ '%9999999999d' | format(1) }}",
+    "{{ '{:9999999999}'.format(1) }}",
+    "{{ '{:{}}'.format(1, 9999999999) }}",
+    "{% set x = 'a' * 10**6 %}{{ x.replace('a', x) }}",
+    "{% set x = 'a' * 10**6 %}{{ x | replace('a', x) }}",
+    "{% set x = 'a' * 10**6 %}{{ x.join(x) }}",
+    "{% set x = 'a' * 10**6 %}{{ x | join(x) }}",
+    "{% set x = 'a' * 10**6 %}{% for i in range(99) %}{{ x }}{% endfor %}",
+    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(90) }}",
+    "{% for x in [[[]]] recursive %}{{ loop([[[]]]) }}{{ loop([[[]]]) }}{% endfor %}",
+    "{{ lipsum(n=10**9) }}",
+]
+
+
+@pytest.mark.parametrize("template", BOMBS)
+def test_templates_end_soon_and_stay_small(template: str) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with pytest.raises(TemplateError, match=r"steps|text|huge|wide|asks|counts|recursion"):
+        render(template, ASK)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_maxrss - before.ru_maxrss < 500_000  # KiB
+    assert after.ru_utime - before.ru_utime < 60
+
+
+def test_a_long_chat_is_no_bomb() -> None:
+    template = (
+        "{% for m in messages %}{% if loop.index0 == messages | length - 1 %}last {% endif %}"
+        "{% set rest = messages | selectattr('role', 'equalto', 'user') | list %}"
+        "{{ m.role ~ ': ' + m.content | trim ~ rest | length }}{% if m.content is string %}"
+        "{{ '%05d' % loop.index }}{{ '{:>4}'.format(1) }}{% endif %}\n{% endfor %}"
+    )
+    chat = [{"role": "user", "content": "word " * 400} for _ in range(500)]
+    assert render(template, chat).count("user: word") == 500

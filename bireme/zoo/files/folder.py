@@ -65,6 +65,8 @@ def shards_of(path: str, index: str) -> dict[str, list[str]]:
 def _sharded(path: str, index: str) -> dict[str, Stored]:
     tensors: dict[str, Stored] = {}
     for file, names in sorted(shards_of(path, index).items()):
+        if not os.path.exists(os.path.join(path, file)):
+            raise FileFormatError(f"[zoo] {path!r} has no {file!r}, which {index} names")
         found = mapped_safetensors(os.path.join(path, file))
         lacking = set(names) - found.keys()
         twice = tensors.keys() & found.keys()
