@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from bireme.api import hints
 from bireme.core.dtype_kinds import check_kinds
 from bireme.core.errors import BiremeError, TypeMismatch, cut_internal_frames, not_a_tensor
-from bireme.core.signatures import LazySignature
 from bireme.core.views import check_inplace, replace
+from bireme.host.signatures import LazySignature
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

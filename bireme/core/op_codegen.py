@@ -14,10 +14,10 @@ from typing import Any
 
 from bireme.core.aval import FLOAT, INT
 from bireme.core.errors import BiremeError, cut_internal_frames
-from bireme.core.signatures import LazySignature, own_signature
 from bireme.core.trace import Value, state
 from bireme.core.value import promises
 from bireme.host import code_cache
+from bireme.host.signatures import LazySignature, own_signature
 
 
 def source_of(op: Any, params: list[str], defaults: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ import pytest
 import bireme
 from bireme.api import public
 from bireme.core.op import OPS, op
-from bireme.core.signatures import LazySignature
+from bireme.host.signatures import LazySignature
 from tests.parity.rows_from_functions import calls
 from tests.parity.table import T
 

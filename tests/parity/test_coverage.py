@@ -58,6 +58,8 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "scan": CAPTURED,
     "while_loop": CAPTURED,
     "noted_rows": "gradients of lazy embeddings only: tests/optimizer/test_lazy_mode.py",
+    "merge_rows": "gradients of rows: tests/optimizer/test_rows.py",
+    "rows_in_place": "gradients of rows: tests/optimizer/test_rows.py",
     "dimensions": "open sizes only: tests/convert/paddle",
     "_instead": "after random numbers: tests/ops/test_random.py",
     "projected_lstm": "networks over steps: tests/nn/test_rnn.py compares with the wheel",

@@ -41,7 +41,7 @@ class Coming:
         """Wait for a value; raises what the exchange raised."""
         self.done.result()
 
-    def named(self, tensor: Any) -> None:
+    def named(self, tensor: object) -> None:
         """A tensor of these values has got a name."""
 
 

@@ -8,6 +8,8 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.distributed.auto_parallel.sharded_optimizer import (
     ShardingStage1,
@@ -178,7 +180,7 @@ class Fleet:
         found = self._maker()._get_pserver_endpoints()
         return ",".join(found) if to_string else found
 
-    def all_reduce(self, input: TensorLike, mode: str = "sum") -> Any:
+    def all_reduce(self, input: TensorLike, mode: str = "sum") -> np.ndarray:
         """The sum, mean or max of all workers' numbers or arrays.
 
         >>> fleet.all_reduce(5)  # doctest: +SKIP
@@ -250,7 +252,7 @@ class Fleet:
         if chosen.gradient_merge:
             whole = copy(chosen)
             whole.gradient_merge = False
-            inner = self.distributed_optimizer(optimizer, whole)
+            inner: Any = self.distributed_optimizer(optimizer, whole)
             self._optimizer = merging(inner, chosen.gradient_merge_configs)
             return self._optimizer
         self._optimizer = self._optimizer_of(optimizer, chosen)

@@ -10,13 +10,14 @@ from bireme.core.errors import InvalidArgument
 from bireme.core.tensor import Tensor
 from bireme.distributed.wrapped_optimizer import WrappedOptimizer
 from bireme.ops.row_gradients import by_row, contents, with_contents
+from bireme.optimizer.optimizer import Optimizer
 
 
 class MergingOptimizer(WrappedOptimizer):
     """An optimizer that updates at every `k_steps`-th call of `step()`. Until then gradients add
     up, so `clear_grad()` leaves them alone; with `avg` the update is by their mean."""
 
-    def __init__(self, optimizer: Any, k_steps: int, avg: bool) -> None:
+    def __init__(self, optimizer: Optimizer, k_steps: int, avg: bool) -> None:
         self.__dict__.update(_inner_opt=optimizer, _k_steps=k_steps, _avg=avg, _passes=0)
 
     def step(self) -> None:
@@ -74,7 +75,7 @@ class MergingOptimizer(WrappedOptimizer):
             p._grad = mean
 
 
-def merging(optimizer: Any, config: dict[str, Any]) -> MergingOptimizer:
+def merging(optimizer: Optimizer, config: dict[str, Any]) -> MergingOptimizer:
     """The optimizer as `strategy.gradient_merge_configs` asks for it."""
     k_steps, avg = config["k_steps"], config["avg"]
     if type(k_steps) is not int or k_steps < 1:
