@@ -241,8 +241,7 @@ class Op:
         self.takes = takes
         self.numpy = numpy
         self.amp = amp
-        # One table of Calls per autocast setting; None is "autocast off".
-        self.tables: dict[Any, dict[Any, Call]] = {None: {}}
+        self.tables: dict[Any, dict[Any, Call]] = {None: {}}  # by autocast setting; None: off
         self.weak_calls: WeakValueDictionary[Any, Call] | None = None  # see eviction.py
         self.doc = inspect.getdoc(body) if body is not None else None
         self.saves = self._saved_names()
