@@ -103,8 +103,13 @@ class Run:
 
 
 _DAMAGE = (
-    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError,
-)  # fmt: skip
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+)
 
 
 def _found(scope: Mapping[str, Any], name: str) -> Any:

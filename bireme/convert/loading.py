@@ -19,8 +19,8 @@ _NO_ONNX = (b"PK", b"\x89", b"GGUF", b"{", b"\x80", b"\x1f\x8b")  # how a protob
 def load(path: str | os.PathLike[str]) -> Layer:
     """The model at `path` as a Layer in eval mode, with `input_specs()` for `jit.save`.
 
-    `path` is a file of `torch.export.save` (`.pt2`), an ONNX or TFLite file, a net of Caffe (its
-    `.prototxt`, its `.caffemodel` or their folder), or a model that Paddle saved (a folder, a
+    `path` is a file of `torch.export.save` (`.pt2`), an ONNX, TFLite or Keras file, a net of Caffe
+    (its `.prototxt`, its `.caffemodel` or their folder), or a model that Paddle saved (a folder, a
     prefix or a file). The content decides, not the ending. Nothing in it is executed.
     """
     from bireme.convert.paddle.model import find_files, read_model
@@ -43,6 +43,10 @@ def load(path: str | os.PathLike[str]) -> Layer:
             from bireme.convert import tflite
 
             return tflite.load(name)
+        if _begins(name, b"\x89HDF") or _is_keras(name):
+            from bireme.convert import keras
+
+            return keras.load(name)
         if _is_export(name):
             from bireme.convert import torch
 
@@ -53,8 +57,8 @@ def load(path: str | os.PathLike[str]) -> Layer:
             return OnnxLayer(name)
     raise FileFormatError(
         f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save, "
-        "an ONNX or TFLite file, a net of Caffe, or a model that Paddle saved. Weights alone are "
-        "read by paddle.load, language models by bireme.zoo.load"
+        "an ONNX, TFLite or Keras file, a net of Caffe, or a model that Paddle saved. Weights "
+        "alone are read by paddle.load, language models by bireme.zoo.load"
     )
 
 
@@ -120,11 +124,21 @@ def _begins(name: str, start: bytes, at: int = 0) -> bool:
 
 def _is_export(name: str) -> bool:
     """Whether a file is an archive with the graph of torch.export."""
+    members = _members(name)
+    return any("models/" in m or m.endswith("serialized_exported_program.json") for m in members)
+
+
+def _is_keras(name: str) -> bool:
+    """Whether a file is an archive with a model of Keras."""
+    return {"config.json", "model.weights.h5"} <= set(_members(name))
+
+
+def _members(name: str) -> list[str]:
+    """The members of an archive; none if it is no archive."""
     if not _begins(name, b"PK"):
-        return False
+        return []
     try:
         with open_regular(name, "convert") as file, zipfile.ZipFile(file) as archive:
-            members = archive.namelist()
+            return archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
-        return False
-    return any("models/" in m or m.endswith("serialized_exported_program.json") for m in members)
+        return []

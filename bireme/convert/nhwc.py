@@ -20,9 +20,12 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def pads_of(
-    padding: str, space: Sequence[Any], kernel: Sequence[int], stride: Sequence[int],
+    padding: str,
+    space: Sequence[Any],
+    kernel: Sequence[int],
+    stride: Sequence[int],
     dilation: Sequence[int],
-) -> Pairs:  # fmt: skip
+) -> Pairs:
     """(before, after) per axis. SAME makes as many windows as steps, one more zero at the end."""
     if min([*kernel, *stride, *dilation]) < 1:
         raise ModelFileError(f"windows of {list(kernel)} cannot go in steps of {list(stride)}")
@@ -42,9 +45,13 @@ def pads_of(
 
 
 def conv(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: str | Pairs,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: str | Pairs,
     dilation: Sequence[int],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Windows of x [n, *space, c] times weight [out, in, *kernel]; fewer `in` than c are groups."""
     kernel = list(weight.shape[2:])
     if isinstance(padding, str):
@@ -56,9 +63,14 @@ def conv(
 
 
 def conv_transpose(
-    x: Tensor, weight: Tensor, bias: Tensor | None, space: Sequence[Any], stride: Sequence[int],
-    padding: str | Pairs, dilation: Sequence[int] = (1, 1),
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    space: Sequence[Any],
+    stride: Sequence[int],
+    padding: str | Pairs,
+    dilation: Sequence[int] = (1, 1),
+) -> Tensor:
     """The gradient of a convolution with weight [channels of x, out, *kernel], of size `space`."""
     check_size(space)
     if isinstance(padding, str):

@@ -285,8 +285,9 @@ def paddle_formats(folder: Path) -> dict[str, Format]:
 
 def converted_formats(folder: Path) -> dict[str, Format]:
     """Models of other frameworks."""
-    from bireme.convert import caffe, tflite
+    from bireme.convert import caffe, keras, tflite
     from tests.convert.caffe import nets
+    from tests.convert.keras.test_keras import GOLDEN as KERAS
     from tests.convert.tflite.test_tflite import GOLDEN
 
     place = folder / "converted"
@@ -298,9 +299,22 @@ def converted_formats(folder: Path) -> dict[str, Format]:
     def read() -> None:
         caffe.load(net, weights)
 
+    old, new = place / "model.h5", place / "model.keras"
+    old.write_bytes((KERAS / "sounds.h5").read_bytes())
+    new.write_bytes((KERAS / "sounds.keras").read_bytes())
     lite = place / "model.tflite"
     lite.write_bytes((GOLDEN / "int8.tflite").read_bytes())
     return {
+        "Keras HDF5": Format(
+            *beside(old, lambda: keras.load(old)),
+            structure.any_of(structure.numbers, structure.flipped),
+            share=0.2,
+        ),
+        "Keras zip": Format(
+            *beside(new, lambda: keras.load(new)),
+            structure.zipped(structure.any_of(structure.document, structure.flipped)),
+            share=0.1,
+        ),
         "TFLite": Format(
             *beside(lite, lambda: tflite.load(lite)),
             structure.any_of(structure.numbers, structure.flipped),
@@ -453,6 +467,7 @@ def other_formats(folder: Path) -> dict[str, Format]:
 def formats(folder: Path) -> dict[str, Format]:
     """Every format by name."""
     from tests.fuzz.datasets import dataset_formats
+    from tests.fuzz.zoo_files import zoo_formats
 
     return {
         **graph_format(folder),
@@ -463,4 +478,5 @@ def formats(folder: Path) -> dict[str, Format]:
         **checkpoint_formats(folder),
         **other_formats(folder),
         **dataset_formats(folder),
+        **zoo_formats(folder),
     }

@@ -27,22 +27,41 @@ _NOT_TRAINED = {("BatchNorm", "mean"), ("BatchNorm", "variance")}
 
 # V0's kinds: V2's name, the message of its settings, and V0's names for them.
 _V0 = {
-    "conv": ("Convolution", "convolution_param",
-             {"num_output": "num_output", "biasterm": "bias_term", "group": "group"},
-             {"pad": "pad", "kernelsize": "kernel_size", "stride": "stride"}),
-    "innerproduct": ("InnerProduct", "inner_product_param",
-                     {"num_output": "num_output", "biasterm": "bias_term"}, {}),
-    "pool": ("Pooling", "pooling_param",
-             {"pool": "pool", "kernelsize": "kernel_size", "stride": "stride", "pad": "pad"}, {}),
-    "lrn": ("LRN", "lrn_param",
-            {"local_size": "local_size", "alpha": "alpha", "beta": "beta", "k": "k"}, {}),
+    "conv": (
+        "Convolution",
+        "convolution_param",
+        {"num_output": "num_output", "biasterm": "bias_term", "group": "group"},
+        {"pad": "pad", "kernelsize": "kernel_size", "stride": "stride"},
+    ),
+    "innerproduct": (
+        "InnerProduct",
+        "inner_product_param",
+        {"num_output": "num_output", "biasterm": "bias_term"},
+        {},
+    ),
+    "pool": (
+        "Pooling",
+        "pooling_param",
+        {"pool": "pool", "kernelsize": "kernel_size", "stride": "stride", "pad": "pad"},
+        {},
+    ),
+    "lrn": (
+        "LRN",
+        "lrn_param",
+        {"local_size": "local_size", "alpha": "alpha", "beta": "beta", "k": "k"},
+        {},
+    ),
     "concat": ("Concat", "concat_param", {"concat_dim": "axis"}, {}),
     "padding": ("Padding", "padding_param", {"pad": "pad"}, {}),
-    "relu": ("ReLU", "", {}, {}), "dropout": ("Dropout", "", {}, {}),
-    "softmax": ("Softmax", "", {}, {}), "flatten": ("Flatten", "", {}, {}),
-    "sigmoid": ("Sigmoid", "", {}, {}), "tanh": ("TanH", "", {}, {}),
-    "split": ("Split", "", {}, {}), "bnll": ("BNLL", "", {}, {}),
-}  # fmt: skip
+    "relu": ("ReLU", "", {}, {}),
+    "dropout": ("Dropout", "", {}, {}),
+    "softmax": ("Softmax", "", {}, {}),
+    "flatten": ("Flatten", "", {}, {}),
+    "sigmoid": ("Sigmoid", "", {}, {}),
+    "tanh": ("TanH", "", {}, {}),
+    "split": ("Split", "", {}, {}),
+    "bnll": ("BNLL", "", {}, {}),
+}
 
 
 @dataclass(slots=True)
@@ -88,9 +107,14 @@ def program_of(net: Mapping[str, Any], trained: Mapping[str, Any] | None) -> Pro
         raise ModelFileError("[convert] the net has no layers")
     graph = Graph(tuple([i.name for i in inputs]), tuple(nodes), outputs)
     return Program(
-        "Caffe", graph, tuple(inputs), outputs, maker.weights, frozenset(maker.trained),
+        "Caffe",
+        graph,
+        tuple(inputs),
+        outputs,
+        maker.weights,
+        frozenset(maker.trained),
         maker.labels,
-    )  # fmt: skip
+    )
 
 
 def _outputs(layers: list[Described], inputs: list[str]) -> tuple[str, ...]:

@@ -50,13 +50,28 @@ for _name, _function, _fold in (
         rule.folds(_name)(_fold)
 
 for _name, _single in {
-    "FLOOR": paddle.floor, "CEIL": paddle.ceil, "ROUND": paddle.round, "EXP": paddle.exp,
-    "LOG": paddle.log, "SQRT": paddle.sqrt, "RSQRT": paddle.rsqrt, "SIN": paddle.sin,
-    "COS": paddle.cos, "ABS": paddle.abs, "NEG": paddle.neg, "SIGN": paddle.sign,
-    "SQUARE": paddle.square, "TANH": paddle.tanh, "LOGISTIC": F.sigmoid, "RELU": F.relu,
-    "RELU6": F.relu6, "HARD_SWISH": F.hardswish, "ELU": F.elu,
-    "LOGICAL_NOT": paddle.logical_not, "ZEROS_LIKE": paddle.zeros_like,
-}.items():  # fmt: skip
+    "FLOOR": paddle.floor,
+    "CEIL": paddle.ceil,
+    "ROUND": paddle.round,
+    "EXP": paddle.exp,
+    "LOG": paddle.log,
+    "SQRT": paddle.sqrt,
+    "RSQRT": paddle.rsqrt,
+    "SIN": paddle.sin,
+    "COS": paddle.cos,
+    "ABS": paddle.abs,
+    "NEG": paddle.neg,
+    "SIGN": paddle.sign,
+    "SQUARE": paddle.square,
+    "TANH": paddle.tanh,
+    "LOGISTIC": F.sigmoid,
+    "RELU": F.relu,
+    "RELU6": F.relu6,
+    "HARD_SWISH": F.hardswish,
+    "ELU": F.elu,
+    "LOGICAL_NOT": paddle.logical_not,
+    "ZEROS_LIKE": paddle.zeros_like,
+}.items():
     op(_name)(lambda n, x, function=_single: function(x))
 
 op("RELU_N1_TO_1")(lambda n, x: paddle.clip(x, -1.0, 1.0))
@@ -106,9 +121,14 @@ def cast_known(n: View, x: np.ndarray) -> np.ndarray | None:
 # --- reductions -----------------------------------------------------------------------------
 
 for _name, _reduce in {
-    "MEAN": paddle.mean, "SUM": paddle.sum, "REDUCE_MAX": paddle.max, "REDUCE_MIN": paddle.min,
-    "REDUCE_PROD": paddle.prod, "REDUCE_ANY": paddle.any, "REDUCE_ALL": paddle.all,
-}.items():  # fmt: skip
+    "MEAN": paddle.mean,
+    "SUM": paddle.sum,
+    "REDUCE_MAX": paddle.max,
+    "REDUCE_MIN": paddle.min,
+    "REDUCE_PROD": paddle.prod,
+    "REDUCE_ANY": paddle.any,
+    "REDUCE_ALL": paddle.all,
+}.items():
 
     @op(_name, static=(1,))
     def reduce(n: View, x: Tensor, axes: np.ndarray, function: Any = _reduce) -> Tensor:

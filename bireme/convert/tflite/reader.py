@@ -59,9 +59,15 @@ def read(data: bytes) -> Program:
     functions = {f"graph{i}": g.graph(inner=True) for i, g in enumerate(made) if i}
     labels = main.labels()
     return Program(
-        "TFLite", main.graph(inner=False), main.inputs(), main.output_labels(), main.weights,
-        frozenset(k for k, v in main.weights.items() if _is_weight(v)), labels, functions,
-    )  # fmt: skip
+        "TFLite",
+        main.graph(inner=False),
+        main.inputs(),
+        main.output_labels(),
+        main.weights,
+        frozenset(k for k, v in main.weights.items() if _is_weight(v)),
+        labels,
+        functions,
+    )
 
 
 def _is_weight(array: np.ndarray) -> bool:

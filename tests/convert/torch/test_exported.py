@@ -227,7 +227,7 @@ def test_kinds_are_found_by_content(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes((GOLDEN / "branches.pt2").read_bytes())
     assert isinstance(convert.load(path), from_torch.TorchModel)
-    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(64))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
     with pytest.raises(BiremeError, match="no model that"):
         convert.load(path)
     with pytest.raises(BiremeError, match="there is no"):
