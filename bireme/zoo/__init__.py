@@ -7,7 +7,6 @@ model, tokenizer = zoo.load("path/to/a/folder")
 
 from __future__ import annotations
 
-from bireme.nn.generation import PromptCache
 from bireme.zoo.auto import (
     AutoConfig,
     AutoModel,
@@ -25,6 +24,7 @@ from bireme.zoo.config import UnknownSetting
 from bireme.zoo.evaluating import evaluate
 from bireme.zoo.generating import chat, generate, stream
 from bireme.zoo.loading import load, make_model
+from bireme.zoo.prompt_cache import PromptCache
 from bireme.zoo.saving import save_pretrained
 from bireme.zoo.saving_gguf import save_gguf
 from bireme.zoo.tasks import Taskflow, task

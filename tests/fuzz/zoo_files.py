@@ -29,7 +29,6 @@ _TEMPLATE = b"""{%- if tools %}{{ tools | tojson(indent=2) }}{% endif %}
 def zoo_formats(folder: Path) -> dict[str, Format]:
     """What `zoo.load` reads; the files that are not damaged lie beside the one that is."""
     from bireme import zoo
-    from bireme.nn.generation import PromptCache
     from bireme.zoo import templates
     from bireme.zoo.files import open_source
     from bireme.zoo.loading import load_model
@@ -68,7 +67,7 @@ def zoo_formats(folder: Path) -> dict[str, Format]:
         )  # fmt: skip
 
     kept = place / "kept.safetensors"
-    cache = PromptCache()
+    cache = zoo.PromptCache()
     cache.keep(model, [1, 2, 3], [np.zeros((1, 3, 2, 4), np.float32)] * 2)
     cache.save(kept)
     either = structure.any_of(structure.numbers, structure.flipped)
@@ -78,7 +77,7 @@ def zoo_formats(folder: Path) -> dict[str, Format]:
         "zoo config": (saved / "config.json", whole, structure.document),
         "tokenizer.json": (saved / "tokenizer.json", words, structure.document),
         "tokenizer config": (saved / "tokenizer_config.json", words, structure.document),
-        "prompt cache": (kept, lambda: PromptCache.load(kept), structure.safetensors),
+        "prompt cache": (kept, lambda: zoo.PromptCache.load(kept), structure.safetensors),
     }
     assert json.loads((saved / "model.safetensors.index.json").read_text())["weight_map"]
     made = {

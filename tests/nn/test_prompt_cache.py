@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import bireme as paddle
 from bench.gpu.decode import SIZES, build
 from bireme.core.errors import BiremeError, InvalidArgument
-from bireme.nn.generation import PromptCache, generate, stream
+from bireme.nn.generation import generate, stream
 from bireme.nn.generation.generate import _Run
 from bireme.nn.generation.lookup import agreed, proposed
+from bireme.zoo import PromptCache
 
 pytestmark = pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning")
 SMALL = SIZES["tiny"]
