@@ -26,10 +26,21 @@ _A_STEP = 64  # characters that are handled in the time of one step
 # Filters whose result shows all parts of a value, and those that look at no part of it.
 _SHOWING = frozenset(
     {
-        "e", "escape", "forceescape", "format", "join", "pprint", "replace", "safe", "string",
-        "tojson", "urlencode", "urlize", "xmlattr",
+        "e",
+        "escape",
+        "forceescape",
+        "format",
+        "join",
+        "pprint",
+        "replace",
+        "safe",
+        "string",
+        "tojson",
+        "urlencode",
+        "urlize",
+        "xmlattr",
     }
-)  # fmt: skip
+)
 _FREE = frozenset({"count", "d", "default", "first", "last", "length"})
 
 _left: ContextVar[list[int]] = ContextVar("steps left")
@@ -118,8 +129,10 @@ class Environment(ImmutableSandboxedEnvironment):
         super().__init__(finalize=_weigh, **options)
         self.globals["range"] = _range
         self.filters |= {
-            "replace": _replace, "join": _join, "format": self._formatted,
-        }  # fmt: skip
+            "replace": _replace,
+            "join": _join,
+            "format": self._formatted,
+        }
 
     # What generated code asks for.
 
