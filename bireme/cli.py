@@ -53,10 +53,10 @@ def _parser() -> argparse.ArgumentParser:
 
     convert = commands.add_parser(
         "convert",
-        help="a model of PyTorch (.pt2) or ONNX as a folder that jit.load reads, or a language "
-        "model as a GGUF file",
+        help="a model of PyTorch (.pt2), ONNX, TFLite, Keras or Caffe as a folder that jit.load "
+        "reads, or a language model as a GGUF file",
     )
-    convert.add_argument("model", help="the .pt2 or .onnx file; for GGUF a model of the zoo")
+    convert.add_argument("model", help="the file, or Caffe's folder; for GGUF a model of the zoo")
     convert.add_argument("output", help="folder for model.json and model.safetensors, or x.gguf")
     convert.add_argument("--dtype", help="of GGUF's matrices: F32, F16, BF16, Q8_0 or Q4_0")
     convert.set_defaults(function=_convert)

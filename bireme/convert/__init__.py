@@ -1,6 +1,7 @@
 """Reading and writing other frameworks' models.
 
-`load` finds what a file is from its content: a model of PyTorch (`.pt2`), of ONNX, or of Paddle.
+`load` finds what a file is from its content: a model of PyTorch (`.pt2`), ONNX, TFLite, Keras,
+Caffe or Paddle.
 """
 
 from bireme.convert.loading import load
