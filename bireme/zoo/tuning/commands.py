@@ -38,7 +38,9 @@ def add(
     tune.add_argument("--learning-rate", type=float)
     tune.add_argument("--warmup", type=int, default=0, help="steps")
     tune.add_argument("--schedule", choices=["cosine", "linear", "constant"], default="cosine")
-    tune.add_argument("--dtype", default="float32", help="of the weights: float32 or bfloat16")
+    tune.add_argument(
+        "--dtype", default="float32", help="of the weights: float32, bfloat16 or keep"
+    )
     tune.add_argument("--recompute", action="store_true", help="less memory, more time")
     tune.add_argument("--seed", type=int, default=0)
     tune.add_argument("--save-every", type=int, default=100, help="steps between checkpoints")
@@ -50,6 +52,7 @@ def add(
     score.add_argument("data", help="a text, or a .jsonl file of items: prompt, choices, answer")
     score.add_argument("--adapter", help="an adapter's folder")
     score.add_argument("--window", type=int, default=1024, help="tokens seen at once")
+    score.add_argument("--dtype", default="float32", help="of the weights; keep: as in the GGUF")
     score.set_defaults(function=_evaluate)
 
 
@@ -96,7 +99,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         else:
             with open_regular(options.data, "evaluate") as file:
                 data = str(file.read(), "utf-8", "replace")
-        model, tokenizer = zoo.load(options.model, task="causal_lm")
+        model, tokenizer = zoo.load(options.model, task="causal_lm", dtype=options.dtype)
         if options.adapter:
             zoo.load_adapter(model, options.adapter)
         found = zoo.evaluate(model, tokenizer, data, window=options.window)
