@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from bireme.api.public import namespace
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core import dtype as dt
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.contents import Result, reads_contents
 from bireme.ops.decomposition import _matrix_rank, _pinv, svdvals
 from bireme.ops.linalg import matmul
-from bireme.ops.math import minus, multiply
-from bireme.ops.math_unary import cast, conj, square
+from bireme.ops.math import minus
+from bireme.ops.math_unary import cast, square
 from bireme.ops.reduction import _sum
 
 public = namespace("paddle.linalg")
@@ -29,6 +30,11 @@ def lstsq(
     drivers = (None, "gels", "gelsy", "gelsd", "gelss")
     if driver not in drivers:
         raise InvalidArgument(f"[lstsq] driver must be one of {drivers}. Received: {driver!r}")
+    if x.dtype not in (dt.float32, dt.float64) or y.dtype is not x.dtype:
+        raise TypeMismatch(
+            "[lstsq] x and y must both be float32 or float64. Received: "
+            f"{x.dtype.name} and {y.dtype.name}"
+        )
     if x.ndim < 2 or x.ndim != y.ndim or x.shape[-2] != y.shape[-2]:
         raise ShapeMismatch(
             "[lstsq] x and y are matrices, or batches of them, with as many rows. Received: "
@@ -42,9 +48,7 @@ def lstsq(
     residuals = nothing
     if x.shape[-2] > x.shape[-1] and driver not in (None, "gelsy"):
         left = minus(matmul(x, solution), y)
-        squares = _sum(
-            multiply(left, conj(left)) if x.dtype.is_complex else square(left), -2, False
-        )
+        squares = _sum(square(left), -2, False)
         residuals = squares if driver == "gels" else _if_of_full_rank(squares, rank, x.shape[-1])
     values = svdvals(x) if driver in ("gelsd", "gelss") else nothing
     if driver == "gels":  # which assumes the full rank, and does not look
