@@ -52,6 +52,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core.dtype import DType as DType
 from bireme.core.place import Place as Place
 from bireme.core.random import Generator, RngState
 from bireme.ops.conversion import FloatLimits, IntegerLimits
@@ -167,7 +168,6 @@ def class_stub(kind: type, extra: tuple[str, ...] = ()) -> str:
 def tensor_stub() -> str:
     parts = [
         _HEADER,
-        "from bireme.core.dtype import DType as DType",
         "from bireme.core.errors import CaptureError as CaptureError",
         "from bireme.core.trace import Value as Value\n",
         class_stub(Size),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bireme.core.graph import Graph
+from bireme.host.arrays import Array
 
 if TYPE_CHECKING:
     from bireme.core.place import Place
@@ -31,10 +32,10 @@ class Executable(ABC):
     kernels: Mapping[tuple[str, str], int] = MappingProxyType({})
 
     @abstractmethod
-    def put(self, array: Any) -> Any:
+    def put(self, array: np.ndarray) -> Array:
         """A host array as this executable's kind of buffer."""
 
-    def takes(self, buffer: Any) -> bool:
+    def takes(self, buffer: Array) -> bool:
         """Whether `call` takes this buffer. Others, of another backend, come through NumPy."""
         return True
 
@@ -92,7 +93,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def put(self, array: Any, place: Place) -> Any:
+    def put(self, array: Array, place: Place) -> Array:
         """A host array, or a buffer of any backend, as a buffer on this device."""
 
     def device_count(self, kind: str) -> int:
@@ -132,8 +133,8 @@ class WithFixed(Executable):
             inputs[i] = argument
         return self._whole.call(*self._numbers, *inputs)
 
-    def put(self, array: Any) -> Any:
+    def put(self, array: np.ndarray) -> Array:
         return self._whole.put(array)
 
-    def takes(self, buffer: Any) -> bool:
+    def takes(self, buffer: Array) -> bool:
         return self._whole.takes(buffer)

@@ -13,6 +13,7 @@ import numpy as np
 
 from bireme.backends.base import Backend, Executable, WithFixed
 from bireme.core.graph import Graph
+from bireme.host.arrays import Array
 
 if TYPE_CHECKING:
     from bireme.core.place import Place
@@ -30,7 +31,7 @@ class NullExecutable(Executable):
         self.runs += 1
         return [np.zeros(t.shape, t.dtype.numpy) for t in self._types]
 
-    def put(self, array: Any) -> Any:
+    def put(self, array: np.ndarray) -> Array:
         return np.asarray(array)
 
 
@@ -51,5 +52,5 @@ class NullBackend(Backend):
         whole = NullExecutable(graph)
         return whole if fixed is None else WithFixed(whole, graph, fixed)
 
-    def put(self, array: Any, place: Place) -> Any:
+    def put(self, array: Array, place: Place) -> Array:
         return np.asarray(array)

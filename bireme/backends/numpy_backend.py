@@ -19,6 +19,7 @@ from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph
 from bireme.core.op import Call, Op
 from bireme.host import jax_door, uninterrupted
+from bireme.host.arrays import Array
 from bireme.kernels import blas, install_direct
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class NumpyExecutable(Executable):
         with self.backend.running():
             return self.graph.evaluate(arrays, floats, ints, self.backend.run_call, self.steps)
 
-    def put(self, array: np.ndarray) -> Any:
+    def put(self, array: np.ndarray) -> Array:
         return np.asarray(array)
 
 
@@ -59,7 +60,7 @@ class NumpyBackend(Backend):
         whole = NumpyExecutable(graph, self)
         return whole if fixed is None else WithFixed(whole, graph, fixed)
 
-    def put(self, array: Any, place: Place) -> Any:
+    def put(self, array: Array, place: Place) -> Array:
         return np.asarray(array)
 
     @contextmanager

@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bireme.host.arrays import Array
+
 
 class NotTraced(Exception):
     """A composition that only JAX differentiates."""
@@ -101,7 +103,7 @@ def pull_back(
     traced = [Traced(x, tape, level) for x in inputs]
     found: dict[int, Any] = {}
 
-    def collect(array: Any, grad: Any) -> None:
+    def collect(array: Array, grad: Array) -> None:
         before = found.get(id(array))
         grad = grad if grad.dtype == array.dtype else grad.astype(array.dtype)
         found[id(array)] = grad if before is None else before + grad

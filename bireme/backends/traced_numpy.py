@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends.numpy_gradient import NotTraced, Traced, level_of, note, plain
+from bireme.host.arrays import Array
 
 Pull = Callable[..., Sequence[Any]]
 
@@ -23,7 +24,7 @@ def _function(compute: Callable[..., Any], pull: Pull) -> Callable[..., Any]:
         if level == 0:
             return compute(*args, **options)
 
-        def back(grad: Any, out: Any, inner: list[Any], which: list[int]) -> list[Any]:
+        def back(grad: Array, out: Array, inner: list[Any], which: list[int]) -> list[Any]:
             found = pull(grad, out, *inner, **options)
             return [found[i] for i in which]
 
@@ -45,7 +46,7 @@ def _elementwise(compute: Any, *pulls: Callable[..., Any]) -> Callable[..., Any]
     """A function that broadcasts; each of `pulls` is (grad, out, *args) -> the gradient of one
     argument."""
 
-    def back(grad: Any, out: Any, inner: list[Any], which: list[int]) -> list[Any]:
+    def back(grad: Array, out: Array, inner: list[Any], which: list[int]) -> list[Any]:
         return [_fit(pulls[i](grad, out, *inner), inner[i]) for i in which]
 
     def call(*args: Any) -> Any:
@@ -126,7 +127,7 @@ def _spread(grad: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return broadcast_to(grad, shape)
 
 
-def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def mean(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
     """A sum and a division."""
     summed = total(x, axis=axis, keepdims=keepdims)
     return summed / (math.prod(x.shape) / max(math.prod(summed.shape), 1))
@@ -213,7 +214,7 @@ def stack(parts: Sequence[Any], axis: int = 0) -> Any:
 _LONG = 256  # factors of a product
 
 
-def cumprod(x: Any, axis: int, dtype: Any = None) -> Any:
+def cumprod(x: Array, axis: int, dtype: Any = None) -> Any:
     """Products of all elements so far: exact, also for zeros."""
     if x.__class__ is not Traced:
         return np.cumprod(x, axis=axis, dtype=dtype)
@@ -270,12 +271,12 @@ class _Namespace:
         setattr(self, name, found)
         return found
 
-    def asarray(self, x: Any, dtype: Any = None) -> Any:
+    def asarray(self, x: Array, dtype: Any = None) -> Any:
         if x.__class__ is Traced:
             return x if dtype is None or x.dtype == dtype else astype(x, dtype)
         return np.asarray(x, dtype)
 
-    def real(self, x: Any) -> Any:
+    def real(self, x: Array) -> Any:
         return x  # complex numbers are not traced
 
 

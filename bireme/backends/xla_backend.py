@@ -18,6 +18,7 @@ from bireme.core import kernels, requirements, sharding
 from bireme.core.graph import Graph, Node, Step
 from bireme.core.place import Place, default_place
 from bireme.host import background, cache_folder, config, heap, jax_door
+from bireme.host.arrays import Array
 from bireme.kernels import PATCH_PRODUCT
 from bireme.kernels import install as install_kernels
 
@@ -130,13 +131,13 @@ class XlaExecutable(Executable):
             jax_door.jax().block_until_ready(inputs)
             time.sleep(_MOMENT)
 
-    def put(self, array: np.ndarray) -> Any:
+    def put(self, array: np.ndarray) -> Array:
         made = jax_door.jax().device_put(array, self._device)
         if array.nbytes > HEAVY:  # until it is copied, it is there twice
             made.block_until_ready()
         return made
 
-    def takes(self, buffer: Any) -> bool:
+    def takes(self, buffer: Array) -> bool:
         return isinstance(buffer, np.ndarray | jax_door.jax().Array)
 
     def adds_on(self, place: Place) -> int:
@@ -184,7 +185,7 @@ class XlaBackend(Backend):
         where = device if everywhere is None else everywhere
         return XlaExecutable(compiled, where, chosen, improvement)
 
-    def put(self, array: Any, place: Place) -> Any:
+    def put(self, array: Array, place: Place) -> Array:
         jax = jax_door.jax()
         if not isinstance(array, jax.Array):
             array = np.asarray(array)

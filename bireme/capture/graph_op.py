@@ -21,6 +21,7 @@ from bireme.core.aval import INT, Aval
 from bireme.core.grad_op import zeros
 from bireme.core.graph import Graph, Node
 from bireme.core.op import Call, Op
+from bireme.host.arrays import Namespace
 
 
 class TypedGraph:
@@ -79,11 +80,13 @@ class GraphOp(Op):
     def passed_on(self, call: Call, args: Sequence[Any], inputs: int) -> Iterable[tuple[int, Any]]:
         return zip(self.given, args, strict=False)  # keys come after them
 
-    def lower(self, xp: Any, call: Call, arrays: list[Any]) -> Any:
+    def lower(self, xp: Namespace, call: Call, arrays: list[Any]) -> Any:
         count = len(self.given)
         return self.interpret(xp, call.attrs["graph"], arrays[:count], arrays[count:])
 
-    def interpret(self, xp: Any, typed: TypedGraph, given: list[Any], keys: list[Any]) -> list[Any]:
+    def interpret(
+        self, xp: Namespace, typed: TypedGraph, given: list[Any], keys: list[Any]
+    ) -> list[Any]:
         graph = typed.graph
         leaves: list[Any] = [None] * len(graph.inputs)
         for i, array in zip(self.given, given, strict=True):
@@ -168,7 +171,7 @@ class GraphGradOp(GraphOp):
     def passed_on(self, call: Call, args: Sequence[Any], inputs: int) -> Iterable[tuple[int, Any]]:
         return ()  # gradients and saved values are in an order of their own
 
-    def lower(self, xp: Any, call: Call, arrays: list[Any]) -> Any:
+    def lower(self, xp: Namespace, call: Call, arrays: list[Any]) -> Any:
         forward: Call = call.attrs["forward"]
         plan = self.plan
         grads, saved = arrays[: call.layout[0]], arrays[call.layout[0] :]

@@ -26,6 +26,7 @@ from bireme.core.op import Call
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Trace, Value
 from bireme.host import jax_door
+from bireme.host.arrays import Namespace
 
 # Iteration i of a loop adds i times this to a key's offset: each has random numbers of its own.
 ITERATION = 1 << 32
@@ -54,7 +55,9 @@ class Body:
             found = self._sized.add(key, self if made is self.graph else Body(made))
         return found
 
-    def run(self, xp: Any, arrays: Sequence[Any], keys: Sequence[Any], turn: Any = 0) -> list[Any]:
+    def run(
+        self, xp: Namespace, arrays: Sequence[Any], keys: Sequence[Any], turn: Any = 0
+    ) -> list[Any]:
         """The results; `turn` is the number of a loop's iteration."""
         graph = self.graph
         floats, ints = graph.vectors()

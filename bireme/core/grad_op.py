@@ -19,6 +19,7 @@ from bireme.core.lowering import in_type, lowering
 from bireme.core.op import Call, Op
 from bireme.core.requirements import Holds, Requirement
 from bireme.host import jax_door
+from bireme.host.arrays import Namespace
 
 
 def _starts(layout: Sequence[int]) -> list[int]:
@@ -123,7 +124,7 @@ class GradOp(Op):
         return [spread[i] for i in needs]
 
 
-def zeros(xp: Any, like: Aval) -> Any:
+def zeros(xp: Namespace, like: Aval) -> Any:
     """The gradient of what nothing depends on."""
     return xp.zeros(like.shape, like.dtype.numpy)
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.host.arrays import Array, Namespace
+
 if TYPE_CHECKING:
     from bireme.core.op import Call
 
@@ -37,7 +39,7 @@ class _Lowering(threading.local):
 lowering = _Lowering()
 
 
-def with_part(xp: Any, x: Any, index: Any, part: Any) -> Any:
+def with_part(xp: Namespace, x: Any, index: Any, part: Any) -> Array:
     """`x` with `part` at `index`, where `xp` computes at once (see `computes_at_once`)."""
     if xp is not np:
         return xp.replaced(x, index, part)
@@ -46,7 +48,7 @@ def with_part(xp: Any, x: Any, index: Any, part: Any) -> Any:
     return made
 
 
-def computes_at_once(xp: Any) -> bool:
+def computes_at_once(xp: Namespace) -> bool:
     """Whether this namespace takes arrays of the host: NumPy, or what notes NumPy's functions for
     gradients (backends/traced_numpy.py)."""
     return xp is np or getattr(xp, "computes_at_once", False)
@@ -82,34 +84,34 @@ def residual_of(call: Call, inputs: Sequence[Any]) -> Any:
     return None if found is None else found[0]
 
 
-def annotate(array: Any, what: Any) -> None:
+def annotate(array: Array, what: Any) -> None:
     """Annotate `array` for later kernels in this program."""
     _annotate(("known", id(array)), what, array)
 
 
-def annotation_of(array: Any) -> Any:
+def annotation_of(array: Array) -> Any:
     """The last annotation of `array`, or None."""
     return _annotation(("known", id(array)))
 
 
-def substitute(array: Any, other: Any) -> None:
+def substitute(array: Array, other: Any) -> None:
     """Substitute `other`, which is equal, for `array` in all later reads of this program."""
     _annotate(("now", id(array)), other, array)
 
 
-def substituted(array: Any) -> Any:
+def substituted(array: Array) -> Any:
     """The array that `substitute` put in the place of `array`, or `array`."""
     other = _annotation(("now", id(array)))
     return array if other is None else other
 
 
-def annotate_rounded(array: Any, narrow: Any) -> None:
+def annotate_rounded(array: Array, narrow: Any) -> None:
     """Annotate `array` with `narrow`, its contents rounded to that type, so that no one rounds
     again."""
     _annotate(("rounded", id(array), narrow.dtype), narrow, array)
 
 
-def in_type(xp: Any, array: Any, dtype: Any) -> Any:
+def in_type(xp: Namespace, array: Array, dtype: Any) -> Array:
     """`array` in a NumPy dtype."""
     if lowering.residuals is None:
         return xp.asarray(array).astype(dtype)

@@ -40,6 +40,7 @@ from bireme.core.lowering import in_type, lowering, substituted
 from bireme.core.op_codegen import generate
 from bireme.core.trace import state
 from bireme.host import jax_door
+from bireme.host.arrays import Namespace
 
 CALLS = eviction.CALLS  # every Call by its id, as long as it is referenced
 OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to ops by it
@@ -122,14 +123,14 @@ class Call:
             users += [needed] * len(spans[name])
         return tuple(positions), tuple(users)
 
-    def cast(self, xp: Any, arrays: Sequence[Any]) -> list[Any]:
+    def cast(self, xp: Namespace, arrays: Sequence[Any]) -> list[Any]:
         """The inputs in the types that the op computes in."""
         return [
             a if c is None or a is None else in_type(xp, a, c.numpy)
             for a, c in zip(arrays, self.casts, strict=True)
         ]
 
-    def run(self, xp: Any, arrays: Sequence[Any]) -> Any:
+    def run(self, xp: Namespace, arrays: Sequence[Any]) -> Any:
         """Evaluate on NumPy arrays or JAX tracers; numbers arrive as 0-d arrays."""
         if not self.checks or xp is np:
             return self._lower(xp, arrays)

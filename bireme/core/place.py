@@ -12,6 +12,7 @@ from bireme import backends
 from bireme.backends import Backend
 from bireme.core.errors import InvalidArgument
 from bireme.host import jax_door, plugins
+from bireme.host.arrays import Array
 
 
 class Place:
@@ -64,7 +65,7 @@ class Place:
                 f"there is no device {self!r}: {count} {self.kind} device(s) found"
             )
 
-    def put(self, array: Any) -> Any:
+    def put(self, array: Array) -> Array:
         """A host array, or a buffer that lies elsewhere, as a buffer on this device."""
         return self.backend().put(array, self)
 
@@ -159,17 +160,17 @@ def as_place(spec: Any) -> Place:
 _kept_on_host: dict[int, weakref.ref[Any]] = {}
 
 
-def keep_on_host(array: Any) -> None:
+def keep_on_host(array: Array) -> None:
     """`array` is a tensor's contents that the user wants in the host's memory."""
     key = id(array)
     _kept_on_host[key] = weakref.ref(array, lambda _: _kept_on_host.pop(key, None))
 
 
-def is_kept_on_host(array: Any) -> bool:
+def is_kept_on_host(array: Array) -> bool:
     return id(array) in _kept_on_host
 
 
-def place_of(buf: Any) -> Place:
+def place_of(buf: Array) -> Place:
     """The place of a buffer. A pending result, and a host buffer that goes to the device when
     something computes with it, are on the current device."""
     if buf is None:

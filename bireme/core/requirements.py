@@ -18,6 +18,7 @@ import numpy as np
 
 from bireme.core.errors import BiremeError, InvalidArgument, PositionOutOfRange
 from bireme.host import jax_door
+from bireme.host.arrays import Namespace
 
 if TYPE_CHECKING:
     from bireme.core.op import Call
@@ -42,7 +43,9 @@ class InRange(NamedTuple):
         """Which of the flat inputs this is about."""
         return _position(call, self.input) + self.item
 
-    def evidence(self, xp: Any, call: Call, arrays: Sequence[Any], out: Any) -> tuple[Any, Any]:
+    def evidence(
+        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: Any
+    ) -> tuple[Any, Any]:
         """The smallest and the largest element, as float64."""
         array = xp.asarray(arrays[self.position(call)])
         if self.part is not None:
@@ -103,7 +106,9 @@ class NonZero(NamedTuple):
     def position(self, call: Call) -> int:
         return _position(call, self.input)
 
-    def evidence(self, xp: Any, call: Call, arrays: Sequence[Any], out: Any) -> tuple[Any, Any]:
+    def evidence(
+        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: Any
+    ) -> tuple[Any, Any]:
         """The smallest and the largest distance from zero: 0 and 1."""
         nearest = xp.all(xp.asarray(arrays[self.position(call)]) != 0).astype(np.float64)
         return nearest, nearest * 0 + 1
@@ -127,7 +132,9 @@ class Holds(NamedTuple):
     test: Callable[[Any, Sequence[Any], Any], Any]
     before: bool = False
 
-    def evidence(self, xp: Any, call: Call, arrays: Sequence[Any], out: Any) -> tuple[Any, Any]:
+    def evidence(
+        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: Any
+    ) -> tuple[Any, Any]:
         holds = xp.asarray(self.test(xp, arrays, out)).astype(np.float64)
         return holds, holds
 
@@ -231,7 +238,7 @@ def enter(call: Call) -> int:
     return collector.next - len(call.requires)
 
 
-def leave(call: Call, first: int, xp: Any, arrays: Sequence[Any], out: Any) -> None:
+def leave(call: Call, first: int, xp: Namespace, arrays: Sequence[Any], out: Any) -> None:
     """It was lowered."""
     collector = active()
     if collector is None:

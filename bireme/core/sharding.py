@@ -13,6 +13,7 @@ import numpy as np
 
 from bireme.core.trace import Trace, Value, state
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 
 # (mesh, placements) of a tensor; set by bireme.distributed, without which nothing is spread.
 layout_of: Callable[[Any], Any] | None = None
@@ -23,7 +24,7 @@ def is_spread(buf: Any) -> bool:
     return sharding is not None and len(sharding.device_set) > 1
 
 
-def whole(buf: Any) -> Any:
+def whole(buf: Any) -> Array:
     """A buffer that this process can read. One with parts in other processes is put together,
     which all of them must ask for."""
     if getattr(buf, "is_fully_addressable", True) or buf.is_fully_replicated:
@@ -48,7 +49,7 @@ def align(leaves: list[Value]) -> None:
             other.buf = put(other.buf, everywhere)
 
 
-def put(buf: Any, sharding: Any) -> Any:
+def put(buf: Any, sharding: Any) -> Array:
     """A buffer laid out over devices. Other processes hold their parts: contents that all have are
     taken to be equal, which JAX would verify with an exchange of its own."""
     jax = jax_door.jax()
@@ -58,7 +59,7 @@ def put(buf: Any, sharding: Any) -> Any:
     return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
 
 
-def like(tensor: Any, array: Any) -> Any:
+def like(tensor: Any, array: Array) -> Any:
     """`array` in the layout of `tensor`, if that is on several devices."""
     if state.trace.__class__ is not Trace or is_spread(array):
         return array
@@ -66,7 +67,7 @@ def like(tensor: Any, array: Any) -> Any:
     return jax_door.jax().device_put(array, buf.sharding) if is_spread(buf) else array
 
 
-def replicated(like: Any) -> Any:
+def replicated(like: Any) -> Array:
     """The sharding that keeps a whole copy on each device of `like`."""
     sharding = jax_door.jax().sharding
     mesh = getattr(like, "mesh", None)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core.dtype import DType as DType
 from bireme.core.place import Place as Place
 from bireme.core.random import Generator, RngState
 from bireme.ops.conversion import FloatLimits, IntegerLimits
 from bireme.ops.search import TopKRetType
 from bireme.api.types import Axis, DTypeLike, DataFormat1D, DataFormat2D, DataFormat3D, DeviceLike, IntOrPair, IntOrSingle, IntOrTensor, IntOrTriple, Ints, Operand, OutputSize, Padding, PaddingMode, PlaceLike, Reduction, Scalar, Shape, TensorLike, TensorTree
 
-from bireme.core.dtype import DType as DType
 from bireme.core.errors import CaptureError as CaptureError
 from bireme.core.trace import Value as Value
 

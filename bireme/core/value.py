@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.aval import Aval
+from bireme.host.arrays import Array
 
 
 class Value:
@@ -39,7 +40,7 @@ class Value:
     writer: Callable[[], str]
 
 
-def value_of(aval: Aval, buf: Any) -> Value:
+def value_of(aval: Aval, buf: Array | None) -> Value:
     """A value with its contents."""
     value = Value()
     value.aval = aval

@@ -19,6 +19,7 @@ from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels import native
 from bireme.ops.nn_support import wide
 
@@ -48,7 +49,7 @@ def _space(array: Any) -> tuple[int, ...]:
     return array.shape[1:-1]
 
 
-def kept(x: Any) -> Any:
+def kept(x: Array) -> Array:
     """`x`, computed once: XLA would compute what leads to it again for every shifted copy.
 
     It does not do so with a division of whole arrays (see `cpu_kept`). This one is by one, which
@@ -93,12 +94,12 @@ class _Shifted:
         return sum(terms[1:], terms[0])
 
     @classmethod
-    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any:
+    def forward(cls, call: Call, x: Array, weight: Array, space: Sequence[int]) -> Array:
         vectors = weight.reshape(weight.shape[0], -1).T
         return cls._sum(cls._taps(call, x, space), list(vectors))
 
     @classmethod
-    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
+    def input_grad(cls, call: Call, grad: Array, weight: Array, space: Sequence[int]) -> Array:
         """Each residue of a place modulo the stride has its own share of the kernel's elements.
 
         The place p = q * stride + r meets element i in the window (p + low - i * dilation) /
@@ -134,7 +135,7 @@ class _Shifted:
         return _woven(parts, [s for _, s, _, _ in windows], space)
 
     @classmethod
-    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
+    def weight_grad(cls, call: Call, x: Array, grad: Array) -> Array:
         jnp = jax_door.jnp()
         axes, grad = tuple(range(grad.ndim - 1)), kept(grad)
         sums = [(t * grad).sum(axes) for t in cls._taps(call, x, _space(grad))]
@@ -200,12 +201,12 @@ class _Product:
         )
 
     @classmethod
-    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any:
+    def forward(cls, call: Call, x: Array, weight: Array, space: Sequence[int]) -> Array:
         out = jax_door.jnp().dot(cls._rows(call, x, space), cls._matrix(weight))
         return out.reshape(x.shape[0], *space, -1)
 
     @classmethod
-    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
+    def input_grad(cls, call: Call, grad: Array, weight: Array, space: Sequence[int]) -> Array:
         jnp, windows = jax_door.jnp(), windows_of(call)
         rank, counts, n = len(windows), _space(grad), grad.shape[0]
         rows = jnp.dot(grad.reshape(-1, grad.shape[-1]), cls._matrix(weight).T)
@@ -221,7 +222,7 @@ class _Product:
         return jnp.pad(whole, ((0, 0), *missing, (0, 0)))[(slice(None), *map(slice, space))]
 
     @classmethod
-    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
+    def weight_grad(cls, call: Call, x: Array, grad: Array) -> Array:
         jnp = jax_door.jnp()
         out, channels, *size = call.types[1].shape  # type: ignore[union-attr]
         rows = cls._rows(call, x, _space(grad))
@@ -259,13 +260,13 @@ class _Columns:
         return taps.reshape(x.shape[0] * math.prod(counts), -1)
 
     @classmethod
-    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any:
+    def forward(cls, call: Call, x: Array, weight: Array, space: Sequence[int]) -> Array:
         rows = cls._matrix(call, x, space)
         out = jax_door.jnp().dot(rows, weight.reshape(weight.shape[0], -1).T)
         return out.reshape(x.shape[0], *space, -1)
 
     @classmethod
-    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
+    def input_grad(cls, call: Call, grad: Array, weight: Array, space: Sequence[int]) -> Array:
         jax, windows = jax_door.jax(), windows_of(call)
         counts, out = _space(grad), weight.shape[0]
         rows = jax.numpy.dot(grad.reshape(-1, out), weight.reshape(out, -1))
@@ -285,7 +286,7 @@ class _Columns:
         return whole[(slice(None), *inside)]
 
     @classmethod
-    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
+    def weight_grad(cls, call: Call, x: Array, grad: Array) -> Array:
         shape = call.types[1].shape  # type: ignore[union-attr]
         rows = cls._matrix(call, x, _space(grad))
         return jax_door.jnp().dot(grad.reshape(-1, shape[0]).T, rows).reshape(shape)
@@ -315,13 +316,13 @@ class Way(Protocol):
     def accepts(call: Call) -> bool: ...
 
     @classmethod
-    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any: ...
+    def forward(cls, call: Call, x: Array, weight: Array, space: Sequence[int]) -> Array: ...
 
     @classmethod
-    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any: ...
+    def input_grad(cls, call: Call, grad: Array, weight: Array, space: Sequence[int]) -> Array: ...
 
     @classmethod
-    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any: ...
+    def weight_grad(cls, call: Call, x: Array, grad: Array) -> Array: ...
 
 
 def register_way(way: type[Way]) -> None:
@@ -337,7 +338,7 @@ def register_way(way: type[Way]) -> None:
         )
 
     def run(body: Any) -> Any:
-        def lower(call: Call, x: Any, weight: Any, bias: Any) -> Any:
+        def lower(call: Call, x: Array, weight: Array, bias: Array) -> Any:
             jnp, last = jax_door.jnp(), call.attrs["last"]
             x, weight, bias = (wide(jnp, a) for a in (x, weight, bias))
             out = body(call, _last(x, last), weight, _space_of(call.outs[0], last))
@@ -347,7 +348,7 @@ def register_way(way: type[Way]) -> None:
         return lower
 
     def run_grad(transposed: bool) -> Any:
-        def lower(call: Call, grad: Any, *saved: Any) -> Any:
+        def lower(call: Call, grad: Array, *saved: Any) -> Any:
             jnp = jax_door.jnp()
             forward: Call = call.attrs["forward"]
             by_place = dict(zip(forward.saved_at, saved, strict=True))

@@ -12,6 +12,7 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host.arrays import Array
 from bireme.kernels import native
 from bireme.kernels.native.calling import Result, ffi_call, in_dtype, namespace
 
@@ -39,7 +40,7 @@ def wants_weight(call: Call) -> bool:
 
 
 def gradients(
-    call: Call, grad: Any, saved: tuple[Any, ...], handler: str, of_weight: str
+    call: Call, grad: Array, saved: tuple[Any, ...], handler: str, of_weight: str
 ) -> tuple[Any, ...]:
     """The gradients that `call` is to compute, by `handler`, or `of_weight` without the input's."""
     forward: Call = call.attrs["forward"]

@@ -17,6 +17,7 @@ from bireme.core.kernels import kernel
 from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels import native
 from bireme.kernels.native.calling import Result, ffi_call, namespace
 from bireme.ops import norm
@@ -54,12 +55,12 @@ class _Native:
     direct = staticmethod(native.arrived)
 
     @staticmethod
-    def moments(call: Call, x: Any) -> tuple[Any, Any]:
+    def moments(call: Call, x: Array) -> tuple[Any, Any]:
         """Mean and variance of every channel."""
         return _sums("bireme_channel_moments", call, (x,), ())
 
     @staticmethod
-    def pulls(call: Call, grad: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+    def pulls(call: Call, grad: Array, x: Array, mean: Array) -> tuple[Any, Any]:
         """Of every channel the sum of `grad`, and of `grad` times the distances from the mean."""
         return _sums("bireme_channel_pulls", call, (grad, x), (mean,))
 
@@ -72,12 +73,12 @@ class _Rows:
     direct = None
 
     @staticmethod
-    def moments(call: Call, x: Any) -> tuple[Any, Any]:
+    def moments(call: Call, x: Array) -> tuple[Any, Any]:
         mean, variance = norm._moments(jax_door.jnp(), _rows(call, x), (0,))
         return mean[0], variance[0]
 
     @staticmethod
-    def pulls(call: Call, grad: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+    def pulls(call: Call, grad: Array, x: Array, mean: Array) -> tuple[Any, Any]:
         grad = _rows(call, grad)
         return grad.sum(0), (grad * (_rows(call, x) - mean)).sum(0)
 

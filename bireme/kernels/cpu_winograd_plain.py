@@ -17,6 +17,7 @@ from typing import Any
 from bireme.core.aval import Aval
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels.cpu_conv_plain import is_plain, kept, register_way, windows_of
 
 _ROWS = 4  # of the output in a tile
@@ -133,18 +134,18 @@ class _Winograd:
         return 3 * _ROWS * _tiles(rows) <= 4 * rows
 
     @classmethod
-    def forward(cls, call: Call, x: Any, weight: Any, space: Sequence[int]) -> Any:
+    def forward(cls, call: Call, x: Array, weight: Array, space: Sequence[int]) -> Array:
         pads = [pair for _, _, pair, _ in windows_of(call)]
         return _convolved(x, weight.transpose(2, 3, 1, 0), pads)
 
     @classmethod
-    def input_grad(cls, call: Call, grad: Any, weight: Any, space: Sequence[int]) -> Any:
+    def input_grad(cls, call: Call, grad: Array, weight: Array, space: Sequence[int]) -> Array:
         """A convolution with the kernels turned round."""
         pads = [(2 - low, 2 - high) for _, _, (low, high), _ in windows_of(call)]
         return _convolved(grad, weight[:, :, ::-1, ::-1].transpose(2, 3, 0, 1), pads)
 
     @classmethod
-    def weight_grad(cls, call: Call, x: Any, grad: Any) -> Any:
+    def weight_grad(cls, call: Call, x: Array, grad: Array) -> Array:
         """Of the six convolutions, each a product over all pixels; then of the kernel's rows."""
         jax, jnp = jax_door.jax(), jax_door.jnp()
         rows, (left, right) = (pair for _, _, pair, _ in windows_of(call))

@@ -18,6 +18,7 @@ from bireme.core.kernels import kernel
 from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels.nvidia import available
 
 _WIDEST = 128  # per head, forward and backward
@@ -57,7 +58,7 @@ def _function(
     width = call.types[0].shape[3]  # type: ignore[union-attr]
     causal = call.attrs["causal"]
 
-    def attend(query: Any, key: Any, value: Any) -> Any:
+    def attend(query: Array, key: Array, value: Array) -> Any:
         # The kernel's own scale is a constant. The usual one leaves a factor of exactly 1.
         factor = (scale * math.sqrt(width)).astype(query.dtype)
         batch, rows, length = query.shape[0], query.shape[1], key.shape[1]

@@ -13,6 +13,7 @@ from bireme.core.kernels import kernel
 from bireme.core.lowering import annotate, annotation_of
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels import nvidia
 
 _NAME = "gate_gradients"
@@ -47,7 +48,7 @@ def _large(t: Any) -> bool:
 
 
 @jax_door.traced_once("interpret")
-def gradients(grad: Any, x: Any, y: Any, *, interpret: bool = False) -> tuple[Any, Any]:
+def gradients(grad: Array, x: Array, y: Array, *, interpret: bool = False) -> tuple[Any, Any]:
     """The gradients of silu(x) * y by x and y. All of one shape, a multiple of the block."""
     jax = jax_door.jax()
     jnp, pl = jax.numpy, jax_door.pallas()

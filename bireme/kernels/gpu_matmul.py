@@ -17,6 +17,7 @@ from bireme.core.kernels import kernel
 from bireme.core.lowering import annotate, annotation_of
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 
 _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
@@ -31,7 +32,7 @@ class Padded:
     whole: Any
 
 
-def whole_of(array: Any) -> Any:
+def whole_of(array: Array) -> Any:
     """The padded array that this one is cut from, or None."""
     found = annotation_of(array)
     return found.whole if isinstance(found, Padded) else None
@@ -61,7 +62,7 @@ def _pad(x: Any, axis: int) -> Any:
     return jax_door.jnp().pad(x, pads)
 
 
-def cut(x: Any, axis: int, size: int) -> Any:
+def cut(x: Array, axis: int, size: int) -> Any:
     """The first `size` entries of an axis."""
     if x.shape[axis] == size:
         return x

@@ -14,6 +14,7 @@ from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels import PATCH_PRODUCT
 
 
@@ -34,7 +35,7 @@ def _accepts(call: Call) -> bool:
 
 
 def _function(last: bool) -> Callable[..., Any]:
-    def convolved(x: Any, weight: Any, bias: Any = None) -> Any:
+    def convolved(x: Array, weight: Array, bias: Array | None = None) -> Any:
         jnp = jax_door.jnp()
         if not last:
             x = jnp.moveaxis(x, 1, -1)

@@ -14,6 +14,7 @@ from bireme.core.kernels import kernel
 from bireme.core.lowering import Widened, annotate, annotation_of, in_type
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels.pallas_norm import Term
 
 _NAME = "known_sums"
@@ -35,12 +36,12 @@ class Biased:
     bias: Any
 
 
-def addends_of(array: Any) -> tuple[Any, ...]:
+def addends_of(array: Array) -> tuple[Any, ...]:
     known = annotation_of(array)
     return known.addends if isinstance(known, Sum) else (array,)
 
 
-def term_of(array: Any, width: int) -> Term:
+def term_of(array: Array, width: int) -> Term:
     """A float32 array [..., width] as rows, in half precision if that is what it came from."""
     known = annotation_of(array)
     if not isinstance(known, Widened):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def multiply(
     tile: Tile,
     dtype: Any,
     *,
-    scale: Any = None,
+    scale: Array | None = None,
     epsilon: float = 0.0,
     interpret: bool = False,
 ) -> tuple[list[Product], Any]:
@@ -114,7 +115,7 @@ def multiply(
     arguments: list[Any] = []
     specs: list[Any] = []
 
-    def take(array: Any, block: Any, index: Any) -> int:
+    def take(array: Array, block: Any, index: Any) -> int:
         arguments.append(array)
         specs.append(pl.BlockSpec(block, index))
         return len(arguments) - 1
@@ -160,14 +161,14 @@ def multiply(
         squares_out = outs.pop(0) if scale_at is not None else None
         array_out = outs.pop(0) if builds else None
 
-        def put(ref: Any, at: Any, value: Any) -> None:
+        def put(ref: Any, at: Any, value: Array) -> None:
             """Every column of programs has the rows; the first one writes them down."""
 
             @pl.when(i == 0)
             def _() -> None:
                 ref[at] = value.astype(ref.dtype)
 
-        def one(weight: Any) -> None:
+        def one(weight: Array) -> None:
             read = weight[:, :].astype(f32)
             for r in range(count):
                 row: Any = None if array_at is None else refs[array_at][r, :].astype(f32)
@@ -220,12 +221,12 @@ def multiply(
 
 
 def attend(
-    query: Any,
-    key: Any,
-    value: Any,
-    keys: Any,
-    values: Any,
-    place: Any,
+    query: Array,
+    key: Array,
+    value: Array,
+    keys: Array,
+    values: Array,
+    place: Array,
     scale: float,
     *,
     interpret: bool = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 
 # (columns that a program works on at once, its warps), by measurement on an H200
 _SUM = 4096, 4
@@ -15,7 +16,9 @@ def _piece(columns: int, most: int) -> int:
     return min(most, 1 << (columns.bit_length() - 1))
 
 
-def log_sum_exp(logits: Any, label: Any, width: int, *, interpret: bool = False) -> tuple[Any, Any]:
+def log_sum_exp(
+    logits: Array, label: Array, width: int, *, interpret: bool = False
+) -> tuple[Any, Any]:
     """log(sum(exp)) of the first `width` columns of each row and the logit of its `label`; like
     that, both are [rows], in float32."""
     jax = jax_door.jax()
@@ -57,8 +60,8 @@ def log_sum_exp(logits: Any, label: Any, width: int, *, interpret: bool = False)
 
 
 def slope(
-    logits: Any, total: Any, label: Any, scale: Any, width: int, *, interpret: bool = False
-) -> Any:
+    logits: Array, total: Array, label: Array, scale: Array, width: int, *, interpret: bool = False
+) -> Array:
     """(softmax(logits) - one_hot(label)) * scale in the logits' type, zero from `width` on. `total`
     is log_sum_exp; like `label` and `scale` it is [rows]. The result overwrites the logits: other
     readers must come before `total`, or the logits are copied first."""

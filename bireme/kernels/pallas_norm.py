@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 
 _ROWS = 16  # of a program's share in the gradient, whose sums over rows it writes once
 
@@ -61,8 +62,8 @@ def _arguments(terms: Sequence[Term]) -> list[Any]:
 @jax_door.traced_once("centred", "epsilon", "dtype", "interpret")
 def forward(
     terms: Sequence[Term],
-    weight: Any,
-    bias: Any,
+    weight: Array,
+    bias: Array,
     *,
     centred: bool,
     epsilon: float,
@@ -132,11 +133,11 @@ def forward(
 @jax_door.traced_once("narrow", "interpret")
 def backward(
     grads: Sequence[Term],
-    residual: Any,
-    x: Any,
-    weight: Any,
-    mean: Any,
-    factor: Any,
+    residual: Array,
+    x: Array,
+    weight: Array,
+    mean: Array,
+    factor: Array,
     *,
     narrow: Any = None,
     interpret: bool = False,

@@ -8,6 +8,7 @@ of unknown length keeps a fixed number of checkpoints (`ops/loops.py`); a `scan`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bireme.capture.subgraph import Body
 from bireme.core.op import op
 from bireme.core.requirements import InnerEvidence, count, joined
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 from bireme.ops import loops
 
 
@@ -29,7 +31,9 @@ def _true(x: Any) -> bool:
     infer=lambda pred, operands, keys, then, other: then.types,
     exact=True,
 )
-def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) -> Any:
+def cond(
+    xp: Namespace, pred: Any, operands: Any, keys: Sequence[Array], then: Body, other: Body
+) -> Any:
     """The results of `then` where `pred` is true, and of `other` where it is not."""
     first, rest = keys[: then.n_keys], keys[then.n_keys :]
     if xp is np:
@@ -61,7 +65,9 @@ def cond(xp: Any, pred: Any, operands: Any, keys: Any, then: Body, other: Body) 
     infer=lambda carries, operands, keys, test, step: step.types,
     exact=True,
 )
-def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step: Body) -> Any:
+def while_loop(
+    xp: Namespace, carries: Any, operands: Any, keys: Sequence[Array], test: Body, step: Body
+) -> Any:
     """Replace the carries by what `step` makes of them, while `test` of them is true."""
     n = test.n_keys
     if xp is np:
@@ -107,7 +113,13 @@ def while_loop(xp: Any, carries: Any, operands: Any, keys: Any, test: Body, step
     exact=True,
 )
 def scan(
-    xp: Any, carries: Any, rows: Any, operands: Any, keys: Any, step: Body, length: Any
+    xp: Namespace,
+    carries: Any,
+    rows: Any,
+    operands: Any,
+    keys: Sequence[Array],
+    step: Body,
+    length: Any,
 ) -> Any:
     """Step `length` times. A step is given its number, the carries, and its row of each of
     `rows`."""

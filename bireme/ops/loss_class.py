@@ -99,7 +99,7 @@ def _hard_infer(
 def hard_terms(
     xp: Namespace,
     label: Array,
-    weight: Array,
+    weight: Array | None,
     smoothing: Any,
     ndim: int,
     axis: int,
@@ -110,7 +110,7 @@ def hard_terms(
     """(class numbers with the ignored ones replaced, factor of every sample's loss)."""
     if label.ndim < ndim:
         label = xp.expand_dims(label, axis)
-    valid = label != ignore_index
+    valid: Any = label != ignore_index
     safe = xp.where(valid, label, 0)
     factor = valid.astype(dtype)
     if weight is not None:

@@ -10,11 +10,12 @@ import numpy as np
 from bireme.core import dtype as dt
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 
 _LOW_PRECISION = {dt.float16.numpy, dt.bfloat16.numpy}
 
 
-def wide(xp: Any, x: Any) -> Any:
+def wide(xp: Namespace, x: Array) -> Any:
     """`x` in float32 where it is half precision: statistics and sums need the digits."""
     return x.astype(np.float32) if x is not None and x.dtype in _LOW_PRECISION else x
 
@@ -88,7 +89,7 @@ def ints(function: str, what: str, value: Any, n: int) -> tuple[int, ...]:
     )
 
 
-def reduce_loss(xp: Any, loss: Any, reduction: str) -> Any:
+def reduce_loss(xp: Namespace, loss: Array, reduction: str) -> Array:
     """The mean or sum; integers have integer means."""
     if reduction == "mean":
         # NumPy's mean warns of having nothing to average.
@@ -99,7 +100,7 @@ def reduce_loss(xp: Any, loss: Any, reduction: str) -> Any:
     return loss
 
 
-def spread_loss_grad(xp: Any, grad: Any, shape: tuple[Any, ...], reduction: str) -> Any:
+def spread_loss_grad(xp: Namespace, grad: Array, shape: tuple[Any, ...], reduction: str) -> Array:
     """The gradient of every element's loss from that of the reduced loss; it broadcasts."""
     if reduction != "mean":
         return grad
@@ -111,7 +112,7 @@ def spread_loss_grad(xp: Any, grad: Any, shape: tuple[Any, ...], reduction: str)
     return grad / xp.asarray(count).astype(grad.dtype)
 
 
-def scatter_add(xp: Any, into: Any, index: Any, values: Any) -> Any:
+def scatter_add(xp: Namespace, into: Any, index: Any, values: Any) -> Array:
     """`into` with `values` added at `index`; repeated places add up. `into` may be reused.
 
     Half precision is added up in float32 and rounded once: a sum of bfloat16 ones would end at 256.
@@ -123,8 +124,8 @@ def scatter_add(xp: Any, into: Any, index: Any, values: Any) -> Any:
 
 
 def place_strided(
-    xp: Any, x: Any, shape: tuple[Any, ...], starts: Sequence[int], steps: Sequence[int]
-) -> Any:
+    xp: Namespace, x: Array, shape: tuple[Any, ...], starts: Sequence[int], steps: Sequence[int]
+) -> Array:
     """Zeros of `shape` with `x` at start, start + step, …: a strided slice turned round.
 
     The last len(starts) axes are placed, the others kept whole.
@@ -154,7 +155,7 @@ def strided_slice(
     return x[(..., *where)]
 
 
-def pad_constant(xp: Any, x: Any, pairs: Sequence[tuple[int, int]], value: Any) -> Any:
+def pad_constant(xp: Namespace, x: Array, pairs: Sequence[tuple[int, int]], value: Any) -> Array:
     """Pad by (before, after) on every axis; negative amounts cut."""
     if any(lo < 0 or hi < 0 for lo, hi in pairs):
         cut = tuple([slice(max(-lo, 0), -max(-hi, 0) or None) for lo, hi in pairs])

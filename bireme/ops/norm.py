@@ -18,6 +18,7 @@ from bireme.core.dtype import float32, float64
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.nn_support import channel_shape, need_float, pad_constant, wide
 
 public = namespace("paddle.nn.functional")
@@ -173,12 +174,12 @@ def _batch_norm_train(
 
 
 def batch_normed(
-    xp: Any,
-    x: Any,
-    mean: Any,
+    xp: Namespace,
+    x: Array,
+    mean: Array,
     variance: Any,
-    weight: Any,
-    bias: Any,
+    weight: Array,
+    bias: Array,
     running_mean: Any,
     running_var: Any,
     momentum: Any,
@@ -193,7 +194,7 @@ def batch_normed(
 
 
 def running_statistics(
-    xp: Any, mean: Any, variance: Any, running_mean: Any, running_var: Any, momentum: Any
+    xp: Namespace, mean: Array, variance: Any, running_mean: Any, running_var: Any, momentum: Any
 ) -> tuple[Any, Any]:
     """The running statistics after a batch with these; where none are kept, the batch's."""
     if running_mean is None:

@@ -11,6 +11,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.requirements import InRange
+from bireme.host.arrays import Namespace
 from bireme.ops.block_formats import BLOCK_FORMATS, BlockFormat
 from bireme.ops.nn_support import need_integer, wide
 
@@ -33,7 +34,7 @@ def width_of(blocks: Aval, form: str) -> int:
     return blocks.shape[1] // found.size * found.count
 
 
-def unpacked(xp: Any, blocks: Any, form: str) -> Any:
+def unpacked(xp: Namespace, blocks: Any, form: str) -> Any:
     """The numbers of blocks [rows, bytes] as float32 [rows, width]."""
     found = BLOCK_FORMATS[form]
     numbers = found.unpack(xp, xp.reshape(blocks, (-1, found.size)))

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from bireme.host.arrays import Namespace
+
 _CHUNK = 1 << 15  # elements that NumPy hashes at a time: the temporaries stay in cache
 
 _ADD = np.uint32(0x9E3779B9)
@@ -53,7 +55,7 @@ def _words(xp: Any, number: Any) -> tuple[Any, Any]:
     return low, (number >> np.int64(32)).astype(np.uint32)
 
 
-def key_words(xp: Any, seed: Any, offset: Any, word: int) -> tuple[Any, Any, Any]:
+def key_words(xp: Namespace, seed: Any, offset: Any, word: int) -> tuple[Any, Any, Any]:
     """Three well mixed uint32 of shape [1] from everything that names a stream."""
     s0, s1 = _words(xp, seed)
     o0, o1 = _words(xp, offset)
@@ -74,7 +76,7 @@ def _hash(index: Any, key: tuple[Any, Any, Any]) -> Any:
     return _remix(middle + k1) ^ (middle + k2)
 
 
-def bits(xp: Any, seed: Any, offset: Any, shape: tuple[Any, ...], word: int = 0) -> Any:
+def bits(xp: Namespace, seed: Any, offset: Any, shape: tuple[Any, ...], word: int = 0) -> Any:
     """Uniform uint32 of `shape`. Different `word`s of one key are independent of each other."""
     size: Any = 1
     for d in shape:
@@ -103,7 +105,7 @@ def _block_key(key: tuple[Any, Any, Any], block: Any) -> tuple[Any, Any, Any]:
 
 
 def uniform(
-    xp: Any, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32
+    xp: Namespace, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32
 ) -> Any:
     """Uniform floats in [0, 1): every multiple of 2^-p with p the type's precision in bits."""
     dtype = np.dtype(dtype)
@@ -116,7 +118,7 @@ def uniform(
         return whole * 2.0**-53
     precision = {"float32": 24, "float16": 11, "bfloat16": 8}.get(dtype.name, 3)
 
-    def unit(xp: Any, high: Any) -> Any:
+    def unit(xp: Namespace, high: Any) -> Any:
         whole = (high >> np.uint32(32 - precision)).astype(np.float32)
         return whole * np.float32(2.0**-precision)
 
@@ -125,14 +127,16 @@ def uniform(
     return unit(xp, high).astype(dtype)
 
 
-def uniform_rows(xp: Any, seeds: Any, count: Any) -> Any:
+def uniform_rows(xp: Namespace, seeds: Any, count: Any) -> Any:
     """Uniform float32 [rows, count] in [0, 1), each row by a seed of its own."""
     key = key_words(xp, seeds.reshape((-1, 1)), 0, 0)
     draws = _hash(xp.arange(count, dtype=np.uint32)[None], key)
     return (draws >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def normal(xp: Any, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32) -> Any:
+def normal(
+    xp: Namespace, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32
+) -> Any:
     """Standard normal floats, by inversion. `bits` agree exactly between NumPy and XLA; here the
     logarithm may differ in its last place."""
     dtype = np.dtype(dtype)

@@ -14,6 +14,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.axes import AxisOutOfRange, ints
 from bireme.ops.math_unary import cast, conj_of
 
@@ -64,7 +65,9 @@ def _reduced_to(dtype: dt.DType) -> Any:
     return infer
 
 
-def spread(xp: Any, reduced: Any, shape: tuple[Any, ...], axis: Any, keepdim: bool) -> Any:
+def spread(
+    xp: Namespace, reduced: Array, shape: tuple[Any, ...], axis: Any, keepdim: bool
+) -> Array:
     """A reduced array again in the shape it was reduced from."""
     axes = resolve(len(shape), axis)
     if not keepdim:
@@ -72,7 +75,7 @@ def spread(xp: Any, reduced: Any, shape: tuple[Any, ...], axis: Any, keepdim: bo
     return xp.broadcast_to(reduced, shape)
 
 
-def count(xp: Any, shape: tuple[Any, ...], axis: Any) -> Any:
+def count(xp: Namespace, shape: tuple[Any, ...], axis: Any) -> Any:
     """How many elements each result comes from."""
     n: Any = 1
     for a in resolve(len(shape), axis):

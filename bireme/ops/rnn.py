@@ -31,6 +31,7 @@ from bireme.core.op import op
 from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 from bireme.ops.activation import sigmoid_of
 from bireme.ops.nn_support import need_float, need_integer, one_of
 
@@ -53,7 +54,7 @@ def _scan(xp: Any, step: Callable[..., Any], state: Any, rows: tuple[Any, ...], 
     return state, stacked
 
 
-def input_part(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
+def input_part(xp: Namespace, x: Array, weight: Array, bias: Array) -> Array:
     """x @ weight^T + bias for all steps at once: [T, B, G * H]."""
     steps, batch, width = x.shape
     part = xp.matmul(xp.reshape(x, (steps * batch, width)), weight.T)
@@ -62,7 +63,7 @@ def input_part(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
     return xp.reshape(part, (steps, batch, weight.shape[0]))
 
 
-def running(xp: Any, x: Any, lengths: Any) -> Any:
+def running(xp: Namespace, x: Array, lengths: Any) -> Array | None:
     """[T, B, 1]: whether a sequence still runs at a step; None where all run to the end."""
     if lengths is None:
         return None
@@ -84,7 +85,7 @@ def _shifted(xp: Any, rows: Any, first: Any, reverse: bool) -> Any:
     return xp.concatenate([first[None], rows[:-1]], axis=0)
 
 
-def previous_outputs(xp: Any, y: Any, h0: Any, runs: Any, reverse: bool) -> Any:
+def previous_outputs(xp: Namespace, y: Array, h0: Any, runs: Any, reverse: bool) -> Array:
     """The hidden state that every running step started from."""
     before = _shifted(xp, y, h0, reverse)
     if runs is None or not reverse:
@@ -103,7 +104,7 @@ def _flat(xp: Any, x: Any) -> Any:
 
 
 def weight_grads(
-    xp: Any, x: Any, before: Any, pulls: Any, w_ih: Any, needs: Any, recurrent: Any = None
+    xp: Namespace, x: Array, before: Any, pulls: Any, w_ih: Any, needs: Any, recurrent: Any = None
 ) -> tuple[Any, ...]:
     """Gradients of x, w_ih, w_hh, b_ih, b_hh from those of the gates, one product each."""
     rows = _flat(xp, pulls)

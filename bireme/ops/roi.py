@@ -21,6 +21,7 @@ from bireme.core.op import op
 from bireme.core.requirements import Holds, InRange
 from bireme.core.tensor import Tensor
 from bireme.host import jax_door
+from bireme.host.arrays import Namespace
 from bireme.ops.nn_support import ints, need_float, need_integer, need_rank, scatter_add, wide
 
 # Samples are more than half a cell apart where their number follows the box, and a cell is
@@ -164,7 +165,7 @@ def _align_weights(
 
 
 def _align(pooled: Any, scale: float, ratio: int, aligned: bool) -> Callable[..., Any]:
-    def weights(xp: Any, boxes: Any, space: Any) -> tuple[Any, Any]:
+    def weights(xp: Namespace, boxes: Any, space: Any) -> tuple[Any, Any]:
         shift = 0.5 if aligned else 0.0
         x1, y1, x2, y2 = [boxes[:, i] * scale - shift for i in range(4)]
         rows = _align_weights(xp, y1, y2, pooled[0], space[0], ratio, aligned)
@@ -271,7 +272,7 @@ def _rounded(xp: Any, x: Any) -> Any:
 def _position(pooled: Any, scale: float) -> Callable[..., Any]:
     """Weights of 1 / count on the whole cells that each bin touches."""
 
-    def weights(xp: Any, boxes: Any, space: Any) -> tuple[Any, Any]:
+    def weights(xp: Namespace, boxes: Any, space: Any) -> tuple[Any, Any]:
         dtype = boxes.dtype
         x1, y1, x2, y2 = [_rounded(xp, boxes[:, i]) for i in range(4)]
         found = []

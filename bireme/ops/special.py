@@ -13,6 +13,7 @@ from bireme.api.public import another_name, public
 from bireme.core.errors import InvalidArgument
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host.arrays import Array, Namespace
 
 
 def _library(xp: Any) -> Any:
@@ -31,7 +32,7 @@ def _call(xp: Any, name: str, *xs: Any) -> Any:
 def _special(slope: Callable[[Any, Any], Any]) -> Callable[[Callable[..., Any]], Any]:
     """A function of floats with the derivative `slope(xp, x)`."""
 
-    def rule(xp: Any, grad: Any, x: Any) -> tuple[Any]:
+    def rule(xp: Namespace, grad: Array, x: Array) -> tuple[Any]:
         return (grad * slope(xp, x),)
 
     return op(vjp=rule, promote="float", infer="elementwise", takes="f")

@@ -15,6 +15,7 @@ import numpy as np
 
 from bireme.core.errors import ExecutionError
 from bireme.host import jax_door
+from bireme.host.arrays import Array
 from bireme.kernels import native
 
 # XLA_FFI_DataType, by the name of a NumPy dtype.
@@ -33,7 +34,7 @@ class Result(NamedTuple):
     dtype: Any = np.float32
 
 
-def namespace(array: Any) -> Any:
+def namespace(array: Array) -> Any:
     """`numpy` for its arrays, `jax.numpy` for what a program is lowered with."""
     return np if isinstance(array, np.ndarray) else jax_door.jnp()
 
@@ -102,7 +103,7 @@ def threads() -> int:
     return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
 
 
-def in_dtype(array: Any, dtype: Any) -> Any:
+def in_dtype(array: Array, dtype: Any) -> Array:
     """The array in this dtype: itself, if it has it."""
     return array if array.dtype == dtype else array.astype(dtype)
 
