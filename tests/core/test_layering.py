@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "host": set[str](),
     "core": {"host", "backends"},
     "backends": {"host", "core", "kernels"},
-    "api": {"core"},
+    "api": {"host", "core"},
     "capture": {"host", "core", "backends"},
     "kernels": {"host", "core", "capture", "ops"},
     "ops": {"host", "core", "api", "capture"},
