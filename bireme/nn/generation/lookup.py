@@ -9,7 +9,7 @@ that this could matter, the usual step decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.tensor import Tensor
 from bireme.nn.generation.cache import KVCache
+
+if TYPE_CHECKING:
+    from bireme.nn.generation.generate import _Run
+    from bireme.nn.layer.layer import Layer
 
 _LONGEST, _SHORTEST = 4, 2  # tokens that must have occurred before
 _CLOSE = 1e-3  # of the largest score: two that differ by less are left to the usual step
@@ -42,7 +46,7 @@ def proposed(text: Sequence[int], count: int) -> list[int]:
 
 
 def compile_check(
-    model: Any,
+    model: Layer,
     logits_of: Callable[..., Tensor],
     rows: int,
     length: int,
@@ -78,7 +82,7 @@ def agreed(guess: Sequence[int], best: np.ndarray, clear: np.ndarray) -> list[in
     return taken
 
 
-def tokens_by_lookup(run: Any, new: int, count: int) -> Iterator[int]:
+def tokens_by_lookup(run: _Run, new: int, count: int) -> Iterator[int]:
     """Up to `new` tokens of a greedy generation of one sample, `count` of them proposed at once."""
     text = list(run.prompt)
     ready = [int(np.asarray(run.token)[0])]  # the last one is not in the cache yet

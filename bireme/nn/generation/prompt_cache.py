@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
+
+if TYPE_CHECKING:
+    from bireme.nn.layer.layer import Layer
 
 _SAMPLE = 16  # elements of each parameter that tell one model from another
 
@@ -45,7 +48,7 @@ class PromptCache:
         """How many tokens there is room for."""
         return self.held[0].shape[1] if self.held else 0
 
-    def shared(self, model: Any, ids: Sequence[int]) -> int:
+    def shared(self, model: Layer, ids: Sequence[int]) -> int:
         """How many tokens at the beginning of `ids` need not be read again; the last one must."""
         if not self.tokens or self.model != fingerprint(model):
             return 0
@@ -70,16 +73,16 @@ class PromptCache:
         """The types of `arrays(length)`."""
         return [aval((1, length, *a.shape[2:]), dt.as_dtype(a.dtype)) for a in self.held]
 
-    def keep(self, model: Any, tokens: Sequence[int], arrays: Sequence[Any]) -> None:
+    def keep(self, model: Layer, tokens: Sequence[int], arrays: Sequence[Any]) -> None:
         """Remember what a generation has made of `tokens`."""
         self.tokens, self.held = list(tokens), list(arrays)
         self.model = fingerprint(model)
 
 
-def fingerprint(model: Any) -> str:
+def fingerprint(model: Layer) -> str:
     """A text that differs between models, and between weights of one model."""
     whole = hashlib.sha256()
-    state = model.state_dict() if hasattr(model, "state_dict") else {}
+    state: dict[str, Any] = model.state_dict()
     for name, tensor in state.items():
         first = (0,) * (len(tensor.shape) - 1)
         few = tensor[(*first, slice(_SAMPLE))] if tensor.shape else tensor
