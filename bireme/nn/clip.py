@@ -10,6 +10,7 @@ from bireme.core.aval import aval
 from bireme.core.dtype import float32, float64
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
+from bireme.host.arrays import Array
 from bireme.nn.grouped import apply, same_types, wide
 from bireme.ops.row_gradients import by_row, contents, with_contents
 
@@ -43,7 +44,7 @@ def clip_grads_by_global_norm(xp, grads, max_norm):
     return [(wide(xp, g) * factor.astype(wide(xp, g).dtype)).astype(g.dtype) for g in grads]
 
 
-def joint_norm(xp: ModuleType, grads: Iterable[Any], norm_type: float) -> Any:
+def joint_norm(xp: ModuleType, grads: Iterable[Any], norm_type: float) -> Array:
     """The norm of all gradients as one long vector."""
     if norm_type == float("inf"):
         peaks = [xp.max(xp.abs(wide(xp, g)), initial=0.0) for g in grads]
