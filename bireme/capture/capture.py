@@ -50,7 +50,6 @@ class GradEffect:
     target: Tensor | int  # a captured tensor, or the number of an argument
     output: int | None  # the new gradient, None if it was cleared
     is_zero: bool
-    before: int | None  # which of `Captured.outer` stands for the gradient that was there
 
 
 @dataclass
@@ -74,6 +73,7 @@ class Captured:
     live: list[tuple[Tensor, Callable[[], float]]]  # inputs that are read anew before each call
     grads: list[GradEffect]
     graded: list[tuple[Tensor, bool]]  # leaves of a backward inside, and if they had a gradient
+    gradients: list[tuple[int, Tensor]]  # which of `outer` are gradients from outside, and whose
 
     @property
     def graph(self) -> Graph:
@@ -136,7 +136,7 @@ class _Finisher:
         writes = self._writes()
         checked = [ok for ok, _ in trace.checks]
         effects = self._grad_effects()
-        grads = [t._grad for t, _, _ in effects if t._grad is not None]
+        grads = [t._grad for t in effects if t._grad is not None]
         results = (*outs, *[w[1] for w in writes], *checked, *grads)
         forward_outputs = [self._slot(t) for t in results]
         end = len(trace.code)
@@ -192,9 +192,17 @@ class _Finisher:
             self._guards(),
             [(n + len(writes) + i, error) for i, (_, error) in enumerate(trace.checks)],
             trace.live,
-            self._described(effects, outer, n + len(writes) + len(checked)),
+            self._described(effects, n + len(writes) + len(checked)),
             self._graded(bool(effects) or any(isinstance(t, Parameter) for _, t in writes)),
+            self._gradients(outer),
         )
+
+    def _gradients(self, outer: list[Tensor]) -> list[tuple[int, Tensor]]:
+        """Which of the outer tensors are gradients, and whose. After the next backward pass the
+        gradient is another tensor."""
+        met = [(ref(), grad) for ref, grad, _ in self.trace.grads.values()]
+        owners = {id(grad): t for t, grad in met if t is not None and grad is not None}
+        return [(i, owners[id(t)]) for i, t in enumerate(outer) if id(t) in owners]
 
     def _graded(self, has_step: bool) -> list[tuple[Tensor, bool]]:
         """Outer tensors that can have a gradient. Whether they had one before a function that
@@ -204,27 +212,26 @@ class _Finisher:
         met = [(ref(), grad is not None) for ref, grad, _ in self.trace.grads.values()]
         return [(t, had) for t, had in met if t is not None and t._node is not None]
 
-    def _grad_effects(self) -> list[tuple[Tensor, Tensor | None, bool]]:
-        """Tensors whose gradient has changed, with the former one."""
+    def _grad_effects(self) -> list[Tensor]:
+        """Tensors whose gradient has changed."""
         met = [(ref(), grad, is_zero) for ref, grad, is_zero in self.trace.grads.values()]
         changed = [
-            (t, g, z)
-            for t, g, z in met
-            if t is not None and (t._grad is not g or t._grad_is_zero is not z)
+            t
+            for t, grad, is_zero in met
+            if t is not None and (t._grad is not grad or t._grad_is_zero is not is_zero)
         ]
-        return changed + [(t, None, False) for t in self.arguments if t._grad is not None]
+        return changed + [t for t in self.arguments if t._grad is not None]
 
-    def _described(self, effects: list[Any], outer: list[Tensor], first: int) -> list[GradEffect]:
+    def _described(self, effects: list[Tensor], first: int) -> list[GradEffect]:
         by_id = {id(t): i for i, t in enumerate(self.arguments)}
         made = []
-        for tensor, before, _ in effects:
-            at = next((i for i, t in enumerate(outer) if t is before), None)
+        for tensor in effects:
             output = None
             if tensor._grad is not None:
                 output, first = first, first + 1
             number = by_id.get(id(tensor))
             target = tensor if number is None else number
-            made.append(GradEffect(target, output, tensor._grad_is_zero, at))
+            made.append(GradEffect(target, output, tensor._grad_is_zero))
         return made
 
     def _writes(self) -> list[tuple[Written, Tensor]]:

@@ -60,6 +60,7 @@ def fits_fast_path(captured: Captured) -> bool:
         and all(id(w.target) in outer and not w.tracked for w in captured.writes)
         and all(w.target._view is None for w in captured.writes)  # type: ignore[union-attr]
         and all(isinstance(e.target, Tensor) and e.output is None for e in captured.grads)
+        and not captured.gradients
         and not any(had for _, had in captured.graded)
     )
 

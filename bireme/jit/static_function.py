@@ -416,6 +416,8 @@ class CapturedCall:
         """Whether the captured tensors still have the types and need the gradients they had."""
         if self.guards is not None and not self.guards.hold(self._replace):
             return False
+        if not self._take_gradients():
+            return False
         outer = self.outer
         return (
             [t._value.aval for t in outer] == self.outer_types
@@ -423,6 +425,18 @@ class CapturedCall:
             and all(_holds(ref(), value) for ref, value in self.captured.guards)
             and (not state.trace.tape or [t._node is not None for t in outer] == self.outer_needs)
         )
+
+    def _take_gradients(self) -> bool:
+        """Take the gradients of now for those of the capture; False if one is not there."""
+        for i, tensor in self.captured.gradients:
+            old, new = self.outer[i], tensor._grad
+            if new is None:
+                return False
+            self.outer[i] = new
+            for write in self.captured.writes:
+                if write.target is old:
+                    write.target = new
+        return True
 
     def _same_grads(self) -> bool:
         """Whether gradients that are added to are there, and those that were not are not."""
@@ -468,6 +482,7 @@ class CapturedCall:
             if effect.target is old:
                 effect.target = new
         captured.graded = [(new if t is old else t, had) for t, had in captured.graded]
+        captured.gradients = [(i, new if t is old else t) for i, t in captured.gradients]
         self.fast_path = None
         return True
 
@@ -475,11 +490,7 @@ class CapturedCall:
         captured = self.captured
         for tensor, read in captured.live:
             tensor._value = value_of(tensor._value.aval, np.array(read()))
-        outer = self.outer
-        for effect in captured.grads:
-            if effect.before is not None:
-                outer[effect.before] = effect.target._grad  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue, reportCallIssue]
-        tensors = arguments + outer
+        tensors = arguments + self.outer
         values = tuple([t._value for t in tensors])
         call = self.op.call_for(tuple([v.aval for v in values]))
         if captured.generators:

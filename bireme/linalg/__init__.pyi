@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core.dtype import DType as DType
 from bireme.core.place import Place as Place
 from bireme.core.random import Generator, RngState
 from bireme.ops.conversion import FloatLimits, IntegerLimits
