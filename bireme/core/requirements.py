@@ -9,6 +9,7 @@ waits for it and donates none of its inputs, so that a failure can be rolled bac
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ class InRange(NamedTuple):
         if self.nan:
             array = xp.where(xp.isnan(array), np.asarray(self.low).astype(array.dtype), array)
         if array.size == 0:
-            low = high = xp.asarray(self.low)
+            low, high = xp.asarray(math.inf), xp.asarray(-math.inf)  # whatever the range is
         else:
             if self.ignored is not None:
                 first = np.asarray(self.low).astype(array.dtype)

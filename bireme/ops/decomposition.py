@@ -140,7 +140,7 @@ def _solve(xp, x, y):
     return _solve_body(xp, x, y)
 
 
-@public(also={"A": "x", "B": "y"}, out=True, method=True, takes="bfc")
+@public(also={"A": "x", "B": "y"}, out=True, method=True, takes="fc")
 def solve(x: Tensor, y: Tensor, left: bool = True, name: str | None = None) -> Tensor:
     """The z with x @ z = y (z @ x = y if not `left`); y may be a vector."""
     from bireme.ops.manipulation import matrix_transpose, squeeze, unsqueeze

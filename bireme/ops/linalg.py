@@ -12,7 +12,7 @@ from bireme.api.public import another_name, public
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.dims import may_be_equal
-from bireme.core.errors import InvalidArgument, ShapeMismatch, not_a_tensor
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch, not_a_tensor
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in, dimension_in, ints
@@ -422,7 +422,7 @@ def tensordot(
     return _einsum((x, y), f"{''.join(of_x)},{''.join(of_y)}->{''.join(left + right)}")
 
 
-@public(takes="ifc")
+@public
 def inner(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     """Sums of products over the last dimensions of both; one element alone multiplies."""
     if 1 in (x.size, y.size):
@@ -430,6 +430,11 @@ def inner(x: Tensor, y: Tensor, name: str | None = None) -> Tensor:
     if x.shape[-1] != y.shape[-1]:
         raise ShapeMismatch(
             f"[inner] the last dimensions must be equal. Received: {x.shape} and {y.shape}"
+        )
+    if x.dtype.name == "bool":
+        raise TypeMismatch(
+            "[inner] x is bool, and only one element of it can be multiplied; write "
+            "x.astype('int64')"
         )
     return tensordot(x, y, [[x.ndim - 1], [y.ndim - 1]])
 

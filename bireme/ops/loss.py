@@ -7,7 +7,7 @@ from typing import Any
 
 from bireme.api.public import namespace
 from bireme.core.aval import Aval, aval
-from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import broadcast_shapes, op
 from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor
@@ -112,12 +112,17 @@ def _l1_loss(xp, input, label, reduction="mean"):
     return reduce_loss(xp, xp.abs(input - label), reduction)
 
 
-@public(takes="bfc")
+@public
 def l1_loss(
     input: Tensor, label: Tensor, reduction: str = "mean", name: str | None = None
 ) -> Tensor:
     """|input - label|."""
     check_reduction("l1_loss", reduction)
+    if reduction == "mean" and input.dtype.is_integer:
+        raise TypeMismatch(
+            "[l1_loss] integers have no mean of their type; write input.astype('float32'), or "
+            f"reduction='sum'. Received: {input.dtype.name}"
+        )
     return _l1_loss(input, label, reduction)
 
 

@@ -195,7 +195,7 @@ def _vander(xp, x, n=1, increasing=False):
     return xp.stack(columns, axis=-1)
 
 
-@public(takes="ifc")
+@public
 def vander(
     x: Tensor, n: int | None = None, increasing: bool = False, name: str | None = None
 ) -> Tensor:
@@ -205,4 +205,6 @@ def vander(
     count = x.shape[0] if n is None else n
     if count < 0:
         raise InvalidArgument(f"[vander] n must be 0 or more. Received: {n}")
+    if count > 1 and x.dtype.name == "bool":
+        raise TypeMismatch("[vander] x is bool, which has no powers; write x.astype('int64')")
     return zeros([x.shape[0], 0], x.dtype) if count == 0 else _vander(x, count, increasing)
