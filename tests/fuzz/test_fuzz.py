@@ -122,7 +122,7 @@ WRONG = {
 
 
 # Readers that any bytes are good for, and those of pickles, for which one of them is good.
-RAW = {"ONNX data", "hub tar", "hub zip", "patterns"}
+RAW = {"ONNX data", "hub tar", "hub zip", "patterns", "chat template"}
 PICKLES = {"state", "binary tensor", "pdopt", *[f"pdparams {n}" for n in (2, 3, 4, 5)]}
 
 

@@ -40,7 +40,10 @@ def test_candidates(load: Load) -> None:
         zoo.candidates(model, tokenizer, "abc", 6, count=4, temperature=2.0, seed=seed)[0]
         for seed in (1, 1, 2)
     ]
-    assert drawn[0] == drawn[1] != drawn[2]
+    texts = [[c.tokens for c in found] for found in drawn]
+    assert texts[0] == texts[1] != texts[2]
+    for one, other in zip(drawn[0], drawn[1], strict=True):  # perhaps from the other tier
+        np.testing.assert_allclose(one.log_probabilities, other.log_probabilities, atol=1e-5)
     assert len({c.text for c in drawn[0]}) > 1
     bad: Any
     for bad in ({"count": 0}, {"num_beams": 2, "count": 3}, {"num_beams": 2, "top_k": 3}):

@@ -26,12 +26,9 @@ def _axis(n: View, x: Tensor, name: str = "axis", default: int = 1) -> int:
     return made
 
 
-def weights_of(n: View, values: Sequence[Any], count: int) -> list[Any]:
-    """The weights of a layer, None for those that it does not have; the net must bring them."""
-    found = list(values)
-    if not found:
-        raise ModelFileError("this layer has no weights: give the .caffemodel, too")
-    return [*found, *[None] * count][:count]
+def weights_of(values: Sequence[Any], count: int) -> list[Any]:
+    """The weights of a layer, None for those that it does not have."""
+    return [*values, *[None] * count][:count]
 
 
 # --- convolution and pooling ----------------------------------------------------------------
@@ -72,7 +69,7 @@ def _windows(n: View, x: Tensor) -> tuple[list[int], list[int], list[int], list[
 
 @rule("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
 def convolution(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    weight, bias = weights_of(n, weights, 2)
+    weight, bias = weights_of(weights, 2)
     kernel, stride, pads, dilation = _windows(n, x)
     groups = n.attr("group", 1) if n.node.op == "Convolution" else x.shape[1]
     weight = _shaped(weight, [n.attr("num_output", weight.shape[0]), -1, *kernel])
@@ -82,7 +79,7 @@ def convolution(n: View, x: Tensor, *weights: Tensor) -> Tensor:
 
 @rule("Deconvolution")
 def deconvolution(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    weight, bias = weights_of(n, weights, 2)
+    weight, bias = weights_of(weights, 2)
     kernel, stride, pads, dilation = _windows(n, x)
     groups = n.attr("group", 1)
     weight = _shaped(weight, [x.shape[1], -1, *kernel])
@@ -179,7 +176,7 @@ def lrn(n: View, x: Tensor) -> Tensor:
 
 @rule("InnerProduct")
 def inner_product(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    weight, bias = weights_of(n, weights, 2)
+    weight, bias = weights_of(weights, 2)
     axis = _axis(n, x)
     kept = list(x.shape[:axis])
     lumped = math.prod(x.shape[axis:])
@@ -194,7 +191,7 @@ def inner_product(n: View, x: Tensor, *weights: Tensor) -> Tensor:
 
 @rule("Embed")
 def embed(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    weight, bias = weights_of(n, weights, 2)
+    weight, bias = weights_of(weights, 2)
     made = F.embedding(x.astype("int64"), weight.reshape([-1, n.attr("num_output", 1)]))
     return made if bias is None else made + bias.reshape([-1])
 
@@ -204,7 +201,7 @@ def embed(n: View, x: Tensor, *weights: Tensor) -> Tensor:
 
 @rule("BatchNorm")
 def batch_norm(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    mean, variance, weight, bias = weights_of(n, weights, 4)
+    mean, variance, weight, bias = weights_of(weights, 4)
     shape = [1, -1, *[1] * (x.ndim - 2)]
     if n.attr("use_global_stats", True):
         mean, variance = mean.reshape(shape), variance.reshape(shape)
@@ -229,7 +226,7 @@ def mvn(n: View, x: Tensor) -> Tensor:
 
 @rule("Normalize")
 def normalize(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    (weight,) = weights_of(n, weights, 1)
+    (weight,) = weights_of(weights, 1)
     axes = list(range(1, x.ndim)) if n.attr("across_spatial", True) else [1]
     norm = paddle.sqrt(paddle.sum(x * x, axes, keepdim=True) + n.attr("eps", 1e-10))
     return x / norm * weight.reshape([1, -1, *[1] * (x.ndim - 2)])
@@ -250,14 +247,14 @@ def _spread(n: View, x: Tensor, factor: Tensor, learned: bool) -> Tensor:
 @rule("Scale")
 def scale(n: View, x: Tensor, *factors: Tensor) -> Tensor:
     learned = n.attr("bottoms", 1) == 1
-    factor, bias = weights_of(n, factors, 2)
+    factor, bias = weights_of(factors, 2)
     made = x * _spread(n, x, factor, learned)
     return made if bias is None else made + _spread(n, x, bias, learned)
 
 
 @rule("Bias")
 def bias(n: View, x: Tensor, *values: Tensor) -> Tensor:
-    (added,) = weights_of(n, values, 1)
+    (added,) = weights_of(values, 1)
     return x + _spread(n, x, added, n.attr("bottoms", 1) == 1)
 
 
@@ -289,7 +286,7 @@ def _dropout(n: View, x: Tensor) -> Tensor:
 
 @rule("PReLU")
 def prelu(n: View, x: Tensor, *weights: Tensor) -> Tensor:
-    (slope,) = weights_of(n, weights, 1)
+    (slope,) = weights_of(weights, 1)
     return paddle.where(x > 0, x, x * slope.reshape([1, -1, *[1] * (x.ndim - 2)]))
 
 
@@ -461,4 +458,4 @@ def shuffle_channel(n: View, x: Tensor) -> Tensor:
 
 @rule("Parameter")
 def parameter(n: View, *weights: Tensor) -> Tensor:
-    return weights_of(n, weights, 1)[0]
+    return weights_of(weights, 1)[0]

@@ -23,6 +23,10 @@ _BLOBS = {
     "BatchNorm": ("mean", "variance", "count", "weight", "bias"),
     "Bias": ("bias",),
 }
+_WEIGHTED = {
+    *("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution", "Embed"),
+    *("InnerProduct", "BatchNorm", "Normalize", "PReLU", "Parameter"),
+}
 _NOT_TRAINED = {("BatchNorm", "mean"), ("BatchNorm", "variance")}
 
 # V0's kinds: V2's name, the message of its settings, and V0's names for them.
@@ -97,6 +101,7 @@ def program_of(net: Mapping[str, Any], trained: Mapping[str, Any] | None) -> Pro
         blobs = {d.name: d.blobs for d in _described(trained, every=True) if d.blobs}
         for layer in layers:
             layer.blobs = blobs.get(layer.name, [])
+    _check_weights(layers, trained is not None)
     inputs = _inputs(net, layers)
     layers = [d for d in layers if d.type != "Input"]
     maker = _Maker()
@@ -115,6 +120,23 @@ def program_of(net: Mapping[str, Any], trained: Mapping[str, Any] | None) -> Pro
         frozenset(maker.trained),
         maker.labels,
     )
+
+
+def _check_weights(layers: list[Described], given: bool) -> None:
+    """Every layer that multiplies by weights of its own has some."""
+    bare = [d.name for d in layers if not d.blobs and _takes_weights(d)]
+    if bare:
+        told = "has none of them" if given else "is needed"
+        raise ModelFileError(
+            f"[convert] {len(bare)} layers have no weights: {', '.join(bare[:5])[:300]}; the "
+            f".caffemodel {told}"
+        )
+
+
+def _takes_weights(layer: Described) -> bool:
+    if layer.type in ("Scale", "Bias"):  # with two bottoms the second takes their place
+        return len(layer.bottoms) == 1
+    return layer.type in _WEIGHTED
 
 
 def _outputs(layers: list[Described], inputs: list[str]) -> tuple[str, ...]:

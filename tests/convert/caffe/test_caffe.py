@@ -228,7 +228,7 @@ REFUSED = {
         'layer { name: "d" type: "Data" top: "d" }', "a net for training|declared",
     ),
     "no weights": (layer("y", "Convolution", "x", "y", "convolution_param { kernel_size: 1 }"),
-                   "give the .caffemodel"),
+                   "no weights: y; the .caffemodel is needed"),
     "no such field": (layer("y", "ReLU", "x", "y", "relu_param { slope: 1 }"),
                       r"line \d+: the net.layer.relu_param has no field 'slope'"),
     "no number": (layer("y", "Power", "x", "y", "power_param { scale: much }"), "cannot be 'much'"),
