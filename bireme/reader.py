@@ -35,11 +35,11 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """Samples in random order within blocks of `buf_size`."""
+    """Samples in random order within blocks of `buf_size`; 0 and 1 keep their order."""
 
     def shuffled() -> Iterator[Any]:
         samples = iter(reader())
-        while block := list(itertools.islice(samples, buf_size)):
+        while block := list(itertools.islice(samples, max(buf_size, 1))):
             random.shuffle(block)
             yield from block
 

@@ -57,3 +57,8 @@ def test_a_pass_that_is_left_ends_its_threads() -> None:
         if thread.name.startswith("Thread-"):
             thread.join(2)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_blocks_of_one_sample_keep_the_order(size: int) -> None:
+    assert list(reader.shuffle(ten, size)()) == list(range(10))
