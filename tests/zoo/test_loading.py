@@ -15,6 +15,7 @@ from bireme import zoo
 from bireme.core.errors import FileFormatError, InvalidArgument
 from bireme.io import safetensors_file
 from bireme.zoo.files import open_source
+from tests.zoo.folders import tiny
 from tests.zoo.make_folders import GOLDEN
 
 
@@ -139,3 +140,8 @@ def test_tasks_and_types_that_are_not_there(tmp_path: pathlib.Path) -> None:
     _folder("llama", tmp_path, model_type="quark")
     with pytest.raises(InvalidArgument, match="quark"):
         zoo.AutoConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "base"), [("mixtral", 1e6), ("llama", 1e4), ("smollm3", 2e6)])
+def test_a_config_that_names_no_rope_has_that_of_its_type(kind: str, base: float) -> None:
+    assert zoo.AutoConfig.from_dict(tiny(kind)).rope.theta == base

@@ -27,7 +27,7 @@ _BASES = {
     "olmoe": "olmo2",
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "mixtral": {"rms_norm_eps": 1e-5, "sliding_window": None},
+    "mixtral": {"rms_norm_eps": 1e-5, "sliding_window": None, "rope_theta": 1e6},
     "qwen3_moe": {"head_dim": None},
     "ernie4_5_moe": {"head_dim": None, "num_key_value_heads": 4},
 }
