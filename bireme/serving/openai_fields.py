@@ -13,6 +13,7 @@ from bireme.serving.language.sampling import Sampling
 # Fields that change nothing about an answer.
 _HARMLESS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
              "prompt_cache_retention")  # fmt: skip
+_DEEPEST = 100  # levels of objects and lists
 _MOST_BIASES, _MOST_STOPS, _MOST_CHOICES, _MOST_LOGPROBS = 1024, 16, 64, 20
 
 
@@ -22,6 +23,7 @@ class Fields:
     def __init__(self, document: object):
         if not isinstance(document, dict):
             raise BadRequest("the body must be an object")
+        _check_depth(document, "the body")
         self._left = {k: v for k, v in document.items() if v is not None and k not in _HARMLESS}
 
     def take(self, name: str, usual: Any = None) -> Any:
@@ -59,6 +61,21 @@ class Fields:
         """Refuse what nobody took."""
         if self._left:
             raise BadRequest(f"the field {next(iter(self._left))!r} is not supported")
+
+
+def _check_depth(document: Any, what: str) -> None:
+    """Refuse what is nested so deep that walking it would exceed Python's recursion limit."""
+    level = [document]
+    for _ in range(_DEEPEST):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise BadRequest(f"{what} is nested more than {_DEEPEST} levels deep")
 
 
 def sampling_of(fields: Fields, vocabulary: int, logprobs: int) -> Sampling:
@@ -176,6 +193,7 @@ def _call(given: object) -> dict[str, Any]:
         read = None
     if not isinstance(read, dict):
         raise BadRequest(f"the arguments of a call must be JSON of an object: {arguments!r:.200}")
+    _check_depth(read, "a call's arguments")
     return {
         "id": given["id"],
         "type": "function",

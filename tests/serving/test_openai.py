@@ -258,3 +258,18 @@ def test_a_chat_goes_on_after_a_call(ask: Ask) -> None:
     call["function"]["arguments"] = "[]"
     status, _, found = ask("POST", "/v1/chat/completions", body)
     assert (status, "JSON of an object" in found["error"]["message"]) == (400, True)
+
+
+def test_deep_nesting_is_the_clients_fault(ask: Ask) -> None:
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": deep}}
+    for fields in (
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
+        {"chat_template_kwargs": {}},
+    ):
+        body = json.dumps({**CHAT, **fields}).replace("{}", deep).encode()
+        status, _, found = ask("POST", "/v1/chat/completions", body)
+        assert (status, "levels deep" in found["error"]["message"]) == (400, True)
+    said = [*CHAT["messages"], {"role": "assistant", "tool_calls": [call]}]
+    status, _, found = ask("POST", "/v1/chat/completions", {**CHAT, "messages": said})
+    assert (status, "levels deep" in found["error"]["message"]) == (400, True)

@@ -115,7 +115,10 @@ class CallReader:
             arguments = _object(arguments)
         if not isinstance(arguments, dict):
             return None
-        text = json.dumps(arguments, ensure_ascii=False)
+        try:
+            text = json.dumps(arguments, ensure_ascii=False)
+        except RecursionError:  # nested too deep to be written again
+            return None
         return Call(secrets.token_hex(5)[:9], row["name"], text)  # Mistral's have 9 letters
 
 
