@@ -50,15 +50,19 @@ class Run:
         if isinstance(x, Spec):
             index = len(self.tensors)
             drawn = x.make(self._rng)
-            array = self.arrays.setdefault(index, drawn)
-            tensor = self.module.to_tensor(array, dtype=x.dtype, stop_gradient=not x.differentiable)
-            self.tensors.append((x, tensor))
-            return tensor
+            return self.given(x, self.arrays.setdefault(index, drawn))
         if isinstance(x, list):
             return [self.build(i) for i in x]
         if isinstance(x, tuple):
             return tuple(self.build(i) for i in x)
         return x
+
+    def given(self, spec: Spec, array: np.ndarray) -> Any:
+        """What the call gets for a specification; the tensor behind it goes into `tensors`."""
+        differentiable = spec.differentiable
+        tensor = self.module.to_tensor(array, dtype=spec.dtype, stop_gradient=not differentiable)
+        self.tensors.append((spec, tensor))
+        return tensor
 
     def outputs(self, weights: dict[str, np.ndarray] | None = None) -> list[Any]:
         case = self.case
