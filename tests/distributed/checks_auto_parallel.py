@@ -28,6 +28,7 @@ from bireme import nn
 from bireme.core import stats
 from bireme.core.errors import InvalidArgument
 from bireme.distributed.auto_parallel import parallelize_model, parallelize_optimizer
+from bireme.distributed.planner import Cluster, Device, Link
 
 S, R, P = dist.Shard, dist.Replicate, dist.Partial
 
@@ -381,6 +382,9 @@ def check_to_distributed() -> None:
 
 def check_planner() -> None:
     mesh = dist.ProcessMesh(list(range(8)))
+    link = Link(5e9, 2e-5)
+    device = Device("test", 5e10, 5e10, 4e9, 1e10, products=1.0, half=0.0)
+    cluster = Cluster(device, 8, 8, link, link)
     for sizes, rows, chosen in (((32, 64, 16), 4096, (8, 1)), ((512, 4096, 512), 8, (1, 8))):
         first, hidden, last = sizes
 
@@ -403,7 +407,9 @@ def check_planner() -> None:
         model = build()
         want = run(model, paddle.optimizer.SGD(1e-4, model.parameters()), lambda x: x)
         model = build()
-        plan = dist.plan(model, [np.zeros((rows, first), "float32")], mesh)
+        given = [np.zeros((rows, first), "float32")]
+        degrees = {"micro_batches": 1, "zero": 0}
+        plan = dist.plan(model, given, mesh, cluster=cluster, degrees=degrees)
         assert (plan.dp, plan.mp) == chosen, str(plan)
         assert len(plan.rivals) == 4
         assert "predicted" in str(plan)
@@ -413,10 +419,28 @@ def check_planner() -> None:
         optimizer = dist.shard_optimizer(paddle.optimizer.SGD(1e-4, model.parameters()))
         np.testing.assert_allclose(run(model, optimizer, place), want, rtol=1e-4)
         if plan.mp == 8:
-            assert plan.kinds == {"0.weight": 1, "2.weight": 2}
+            assert plan.kinds == {"0.weight": "columns", "2.weight": "rows"}
             assert model[0].weight.placements == [S(1)]
             assert model[0].bias.placements == [S(0)]
             assert model[2].weight.placements == [S(0)]
+
+
+def check_plans_train_as_one_device() -> None:
+    for degrees in ({"dp": 4, "zero": 3}, {"dp": 2, "mp": 4, "zero": 2}, {"mp": 8}):
+        model = make()
+        optimizer = adamw(model)
+        ids = np.zeros((8, 4), "int64")
+        link = Link(5e9, 2e-5)
+        device = Device("test", 5e10, 5e10, 4e9, 1e10)
+        cluster = Cluster(device, 8, 8, link, link)
+        mesh = dist.ProcessMesh(list(range(8 if "mp" in degrees else 4)))
+        plan = dist.plan(
+            model, [ids], mesh, cluster=cluster, optimizer=optimizer,
+            degrees={**degrees, "micro_batches": 1}, recompute="all",
+        )  # fmt: skip
+        model, optimizer = plan.apply(model, optimizer)
+        place = (lambda x: x) if plan.batch_dim is None else (lambda x, m=plan.mesh: by_batch(x, m))
+        same(train(model, optimizer, place))
 
 
 def _group_sharded(level):

@@ -198,8 +198,9 @@ def to_distributed(
     spec = config.input_spec if config is not None else None
     example = _example(spec) if spec else _inputs_of(next(iter(dataloader)))
     mesh = ProcessMesh(np.arange(count), ["dp"])
-    chosen = plan(model, example, mesh, optimizer=optimizer)
-    chosen.apply(model)
+    # Gradients are not merged over several batches here: the loop is the user's.
+    chosen = plan(model, example, mesh, optimizer=optimizer, degrees={"micro_batches": 1})
+    model, optimizer = chosen.apply(model, optimizer)
     set_mesh(chosen.mesh)
     if config is not None and config.sequence_parallel and "mp" in chosen.mesh.dim_names:
         from bireme.distributed.auto_parallel.plans import cut
@@ -212,7 +213,7 @@ def to_distributed(
                     )
                 )
     loader = shard_dataloader(dataloader, chosen.mesh, shard_dims=chosen.batch_dim)
-    return model, shard_optimizer(optimizer), loader
+    return model, optimizer, loader
 
 
 def _inputs_of(batch: Any) -> Any:
