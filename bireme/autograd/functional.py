@@ -42,6 +42,16 @@ def backward(
     engine.run_backward(roots, given, retain_graph, False)
 
 
+def _several(given: Any, name: str) -> list[Tensor]:
+    """At least one tensor, each of them once: two of one are a mistake in what was asked."""
+    items = _tensors(given, name)
+    if not items:
+        raise InvalidArgument(f"[grad] {name} must not be empty")
+    if len({id(t) for t in items}) < len(items):
+        raise InvalidArgument(f"[grad] {name} contain a duplicate tensor; name each tensor once")
+    return items
+
+
 def _initial(grads: Any, count: int) -> list[Tensor | None]:
     if grads is None:
         return [None] * count
@@ -50,7 +60,21 @@ def _initial(grads: Any, count: int) -> list[Tensor | None]:
         raise InvalidArgument(
             f"as many gradients as tensors are needed. Received: {len(items)} for {count}"
         )
+    for item in items:
+        if item is not None and not isinstance(item, Tensor):
+            raise TypeMismatch(
+                f"a gradient to start from must be a Tensor or None. Received: {item!r:.100}"
+            )
     return items
+
+
+def _fitting(grad: Tensor | None, root: Tensor) -> Tensor | None:
+    """One number is one number, whether its shape is [] or [1]."""
+    if grad is not None and grad._value.aval.shape != root._value.aval.shape:
+        shapes = {grad._value.aval.shape, root._value.aval.shape}
+        if shapes == {(), (1,)}:
+            return grad.reshape(root.shape)
+    return grad
 
 
 def grad(
@@ -69,12 +93,16 @@ def grad(
 
     `dump_backward_graph_path` is a folder for a drawing of the graph, as in `backward`.
     """
+    flags = {"create_graph": create_graph, "only_inputs": only_inputs, "allow_unused": allow_unused}
+    for name, flag in {**flags, "retain_graph": retain_graph or False}.items():
+        if not isinstance(flag, bool):
+            raise TypeMismatch(f"[grad] {name} must be True or False. Received: {flag!r:.100}")
     if not only_inputs:
         raise InvalidArgument("[grad] only_inputs=False is not supported by Paddle either")
-    roots = _tensors(outputs, "outputs")
-    wanted = _tensors(inputs, "inputs")
+    roots = _several(outputs, "outputs")
+    wanted = _several(inputs, "inputs")
     for i, t in enumerate(wanted):
-        if t._node is None:
+        if t._node is None and not allow_unused:
             raise AutogradError(
                 f"[grad] inputs[{i}] needs no gradient (stop_gradient=True); set "
                 "stop_gradient=False before it is used"
@@ -85,14 +113,19 @@ def grad(
         write_graph(roots, dump_backward_graph_path)
     stops = [] if no_grad_vars is None else _tensors(no_grad_vars, "no_grad_vars")
     keep = create_graph if retain_graph is None else retain_graph
-    found = engine.run_backward(
-        roots,
-        _initial(grad_outputs, len(roots)),
-        keep,
-        create_graph,
-        [t._node for t in wanted],
-        [t._node for t in stops if t._node is not None],
+    initial = _initial(grad_outputs, len(roots))
+    needed = [t._node for t in wanted if t._node is not None]
+    needing = iter(
+        engine.run_backward(
+            roots,
+            [_fitting(g, root) for g, root in zip(initial, roots, strict=True)],
+            keep,
+            create_graph,
+            needed,
+            [t._node for t in stops if t._node is not None],
+        )
     )
+    found = [None if t._node is None else next(needing) for t in wanted]
     if not allow_unused and any(g is None for g in found):
         missing = next(i for i, g in enumerate(found) if g is None)
         raise InvalidArgument(

@@ -8,7 +8,7 @@ from bireme.autograd.saved_tensors import Packed, pack
 from bireme.core import autograd as engine
 from bireme.core.errors import AutogradError, InvalidArgument, TypeMismatch
 from bireme.core.tensor import Tensor, alias
-from bireme.core.trace import state
+from bireme.core.trace import Trace, state
 
 
 class PyLayerContext:
@@ -184,8 +184,14 @@ class PyLayer:
                 continue
             index = len(node.outputs)
             node.outputs.append(out._value.aval)
-            free = id(out) in context._non_differentiable or not out.dtype.differentiable
+            free = id(out) in context._non_differentiable
             if any(out is t for t in inputs):
+                if state.trace.__class__ is Trace and isinstance(out._node, engine.LeafNode):
+                    raise InvalidArgument(
+                        f"[{cls.__name__}.forward] returns a leaf tensor with stop_gradient=False "
+                        "that it was given, which would be an in-place change of it; return "
+                        "x.clone()"
+                    )
                 out = alias(out)
             out._node = None if free else engine.Output(node, index)
             made.append(out)

@@ -8,13 +8,12 @@ Values never at nodes, so there is no reference cycle, and unreferenced objects 
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bireme.core import rollback
-from bireme.core.errors import AutogradError, ShapeMismatch, TypeMismatch, user_frame
+from bireme.core.errors import AutogradError, ShapeMismatch, TypeMismatch, warn_user
 from bireme.core.trace import Overwritten, Trace, Value, record, state
 
 if TYPE_CHECKING:
@@ -240,13 +239,6 @@ _NO_GRADIENT = (
 )
 
 
-def _warn_of_no_gradient() -> None:
-    """As in Paddle nothing happens, which is seldom what was meant."""
-    frame = user_frame()
-    where = ("unknown", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-    warnings.warn_explicit(f"[backward] nothing is done: {_NO_GRADIENT}", UserWarning, *where)
-
-
 def run_backward(
     roots: Sequence[Tensor],
     root_grads: Sequence[Tensor | None],
@@ -263,7 +255,7 @@ def run_backward(
     pending: dict[Any, list[Any]] = {}
     for root, grad in zip(roots, root_grads, strict=True):
         if root._node is None and targets is None:
-            _warn_of_no_gradient()
+            warn_user(f"[backward] nothing is done: {_NO_GRADIENT}")  # as in Paddle
             continue
         if root._node is None:
             raise AutogradError(_NO_GRADIENT)
@@ -305,7 +297,8 @@ def run_backward(
             results = node.apply(grads, create_graph) if passing else None
             if passing and applied is not None:
                 applied.append(node)
-            consumed.append(node)
+            if passing or targets is None:  # what does not lead to a target is left as it is
+                consumed.append(node)
             for i, target in enumerate(node.edges):
                 if target is None:
                     continue
@@ -378,6 +371,8 @@ def _initial_grad(root: Tensor, grad: Tensor | None) -> Tensor:
     aval = root._value.aval
     if grad is None:
         return _ones_like(root)
+    if grad.__class__ not in _tensor_types:
+        raise TypeMismatch(f"[backward] grad_tensor must be a Tensor. Received: {grad!r:.100}")
     if grad._value.aval.shape != aval.shape:
         raise ShapeMismatch(
             f"[backward] the given gradient has shape {list(grad._value.aval.shape)} but the "

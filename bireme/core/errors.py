@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+import warnings
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -46,8 +48,8 @@ class PositionOutOfRange(IndexOutOfRange, InvalidArgument):
     """A position that the tensor does not have; Paddle raises either built-in."""
 
 
-class AutogradError(BiremeError, RuntimeError):
-    """A gradient that cannot be computed as asked."""
+class AutogradError(BiremeError, RuntimeError, ValueError, AssertionError):
+    """A gradient that cannot be computed as asked; Paddle raises any of them, by mode."""
 
 
 class CaptureError(BiremeError, RuntimeError):
@@ -83,20 +85,21 @@ def is_internal(filename: str) -> bool:
 
 def user_frame() -> FrameType | None:
     """The innermost frame outside Bireme: the line the user wrote."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+    frames = traceback.walk_stack(sys._getframe(1))
+    return next((f for f, _ in frames if not is_internal(f.f_code.co_filename)), None)
 
 
 def calling_modules() -> list[str]:
     """The names of the modules whose code is running, innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    names = []
-    while frame is not None:
-        names.append(frame.f_globals.get("__name__", ""))
-        frame = frame.f_back
-    return names
+    frames = traceback.walk_stack(sys._getframe(1))
+    return [frame.f_globals.get("__name__", "") for frame, _ in frames]
+
+
+def warn_user(message: str) -> None:
+    """A UserWarning at the line that the user wrote."""
+    frame = user_frame()
+    where = ("unknown", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(message, UserWarning, *where)
 
 
 def user_line() -> str:
@@ -121,11 +124,9 @@ def without_internal_frames(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _rest(tb: TracebackType) -> list[TracebackType]:
-    entries = []
-    nxt: TracebackType | None = tb
-    while nxt is not None:
-        entries.append(nxt)
-        nxt = nxt.tb_next
+    entries = [tb]
+    while (inner := entries[-1].tb_next) is not None:
+        entries.append(inner)
     return entries
 
 

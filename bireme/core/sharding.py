@@ -17,6 +17,7 @@ from bireme.host.arrays import Array
 
 # (mesh, placements) of a tensor; set by bireme.distributed, without which nothing is spread.
 layout_of: Callable[[Any], Any] | None = None
+attribute_of: Callable[[Any], Any] | None = None
 
 
 def is_spread(buf: Any) -> bool:

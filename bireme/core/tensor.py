@@ -542,7 +542,7 @@ class Tensor:
         return False
 
     def is_dist(self) -> bool:
-        return sharding.is_spread(self._value.buf)
+        return sharding.is_spread(self._value.buf) or self._layout_over_devices() is not None
 
     @property
     def process_mesh(self) -> Any:
@@ -555,6 +555,10 @@ class Tensor:
         """One placement per dimension of `process_mesh`, or None."""
         layout = self._layout_over_devices()
         return None if layout is None else layout[1]
+
+    def dist_attr(self) -> Any:
+        """The same layout by the names of the mesh's dimensions, or None."""
+        return None if sharding.attribute_of is None else sharding.attribute_of(self)
 
     def _layout_over_devices(self) -> Any:
         return None if sharding.layout_of is None else sharding.layout_of(self)

@@ -15,7 +15,7 @@ import numpy as np
 from bireme.api.types import DTypeLike, PlaceLike, TensorLike
 from bireme.core import dtype as dt
 from bireme.core import sharding, trace
-from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.errors import InvalidArgument, TypeMismatch, warn_user
 from bireme.core.op import op
 from bireme.core.tensor import Parameter, Tensor
 from bireme.core.value import value_of
@@ -76,7 +76,7 @@ def _sharding_vjp(xp: Any, grad: Any, mesh: Any, placements: Any) -> tuple[Any]:
 
 
 def _constrain(xp: Any, x: Any, mesh: ProcessMesh, placements: tuple[Placement, ...]) -> Any:
-    if xp is np:
+    if xp is np or not mesh.is_there():
         return x
     return jax_door.jax().lax.with_sharding_constraint(x, _sharding(mesh, placements, x.ndim))
 
@@ -108,11 +108,16 @@ def shard_tensor(
     if stop_gradient is None:
         stop_gradient = data.stop_gradient
     chosen = _checked(mesh, placements, data.shape)
-    laid_out = _sharding(mesh, chosen, data.ndim)
-    config.sharded |= mesh.size > 1
-    if not data.is_leaf:
+    spread = mesh.is_there()
+    if spread:
+        config.sharded |= mesh.size > 1
+    else:
+        _warn_of_few_devices(mesh)
+    if not data.is_leaf or data._value.trace.__class__ not in (type(None), trace.Trace):
         return _noted(_shard(data, mesh, chosen), mesh, chosen)
-    buf = sharding.put(data._array(), laid_out)
+    buf = data._array()
+    if spread:
+        buf = sharding.put(buf, _sharding(mesh, chosen, data.ndim))
     value = value_of(data._value.aval, buf)
     if isinstance(data, Parameter):
         made: Tensor = type(data).__new__(type(data))
@@ -132,8 +137,18 @@ def reshard(dist_tensor: Tensor, mesh: ProcessMesh, placements: Sequence[Placeme
     chosen = _checked(mesh, placements, dist_tensor.shape)
     if dist_tensor._node is None and dist_tensor._value.buf is not None:
         return shard_tensor(dist_tensor, mesh, placements)
-    config.sharded |= mesh.size > 1
+    config.sharded |= mesh.size > 1 and mesh.is_there()
     return _noted(_shard(dist_tensor, mesh, chosen), mesh, chosen)
+
+
+def _warn_of_few_devices(mesh: ProcessMesh) -> None:
+    """A mesh that is larger than the machine is a way to write a program, not to run it."""
+    count = len(jax_door.jax().devices())
+    warn_user(
+        f"the mesh uses device {max(mesh.process_ids)}, but there are {count}. "
+        "Tensors keep their placements and are computed whole, on this device. To try a mesh on "
+        "one machine, start Python with XLA_FLAGS=--xla_force_host_platform_device_count=8"
+    )
 
 
 def dtensor_from_fn(

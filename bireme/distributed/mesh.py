@@ -146,6 +146,13 @@ class ProcessMesh:
     def __repr__(self) -> str:
         return f"shape {self.shape}, process_ids {self.process_ids}, dim_names {self.dim_names}"
 
+    def is_there(self) -> bool:
+        """Whether there is a device for each place of the mesh. One process without them computes
+        on its own device; a job of several processes must have them."""
+        jax = jax_door.jax()
+        enough = max(self.process_ids, default=0) < len(jax.devices())
+        return enough or jax.process_count() > 1
+
     def devices(self) -> Any:
         """The same grid as JAX's mesh."""
         jax = jax_door.jax()

@@ -11,6 +11,7 @@ from bireme.api.public import namespace
 from bireme.api.types import DTypeLike
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
+from bireme.core.dims import is_dim_expression
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
 from bireme.core.op import op
 from bireme.core.requirements import InRange
@@ -380,17 +381,24 @@ def _mask_result(x: Tensor, maxlen: Any = None, dtype: Any = "int64", name: Any 
     return Result([*x._value.aval.shape, None], dt.as_dtype(dtype))
 
 
-@public
 @reads_contents(_mask_result)
+def _mask_of_tensor_size(x: Tensor, maxlen: Tensor | None, dtype: DTypeLike) -> Tensor:
+    if maxlen is None:
+        size = int(x.numpy().max()) if x.size else 0
+    else:
+        size = int(maxlen)
+    return _sequence_mask(x, size, dt.as_dtype(dtype))
+
+
+@public
 def sequence_mask(
     x: Tensor, maxlen: int | None = None, dtype: DTypeLike = "int64", name: str | None = None
 ) -> Tensor:
     """Ones at the first x[i] of `maxlen` places, zeros after; `maxlen` is max(x) by default."""
-    if maxlen is None:
-        maxlen = int(x.numpy().max())
-    elif maxlen.__class__ is not int:
-        maxlen = int(maxlen)
-    return _sequence_mask(x, maxlen, dt.as_dtype(dtype))
+    if maxlen is None or isinstance(maxlen, Tensor):
+        return _mask_of_tensor_size(x, maxlen, dtype)
+    size = maxlen if is_dim_expression(maxlen) else int(maxlen)
+    return _sequence_mask(x, size, dt.as_dtype(dtype))
 
 
 def _gather_tree_numpy(xp: Any, ids: Any, parents: Any) -> Any:

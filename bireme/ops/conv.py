@@ -324,6 +324,15 @@ def _transpose_check(
             f"{weight.shape[0]}; weight is [in_channels, out_channels / groups, *kernel]"
         )
     _check_bias(bias, weight.shape[1] * groups)
+    steps = zip(_space(x, last), space, weight.shape[2:], stride, pads, dilation, strict=True)
+    for have, want, k, s, (lo, hi), d in steps:
+        smallest = (have - 1) * s - lo - hi + d * (k - 1) + 1
+        known = type(have) is int and type(want) is int
+        if known and not smallest <= want < smallest + max(s, d):
+            raise ShapeMismatch(
+                f"an output size {want} does not follow from an input size {have}, which gives "
+                f"{smallest} or up to {max(s, d) - 1} more"
+            )
 
 
 def _transpose_vjp(
@@ -572,7 +581,7 @@ def _deconvolve(
             )
         size = ints(function, "output_size", output_size, n)
         for m, want, s in zip(smallest, size, stride, strict=True):
-            if not m <= want < m + s:
+            if type(m) is int and not m <= want < m + s:  # an open size is seen when it is fed
                 raise InvalidArgument(
                     f"[{function}] output_size must be in [{smallest}, {smallest} + stride - 1]. "
                     f"Received: {size}"

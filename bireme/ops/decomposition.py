@@ -15,7 +15,7 @@ from bireme.api.public import another_name, namespace
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
-from bireme.core.op import op
+from bireme.core.op import broadcast_shapes, op
 from bireme.core.requirements import Holds, InRange
 from bireme.core.tensor import Tensor, constant
 from bireme.host import jax_door
@@ -462,8 +462,14 @@ def matrix_power(x: Tensor, n: int, name: str | None = None) -> Tensor:
     return result
 
 
+def _ranks(x: Aval, tol: Any, rtol: Any, hermitian: bool) -> Aval:
+    """One rank per matrix and limit: limits that are tensors broadcast with the matrices."""
+    limits = [t.shape for t in (tol, rtol) if isinstance(t, Aval)]
+    return aval(broadcast_shapes(x.shape[:-2], *limits), dt.int64)
+
+
 @op(name="matrix_rank", inputs=("x", "tol", "rtol"), check=_check_matrices, differentiable=False,
-    infer=lambda x, tol, rtol, hermitian: aval(x.shape[:-2], dt.int64))  # fmt: skip
+    infer=_ranks)  # fmt: skip
 def _matrix_rank(xp, x, tol=None, rtol=None, hermitian=False):
     """How many singular values are above the larger of tol and rtol times the largest."""
     if hermitian:

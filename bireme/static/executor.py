@@ -20,10 +20,11 @@ from bireme.capture.rewrite import GraphBuilder
 from bireme.core import place as places
 from bireme.core import random, rollback, trace
 from bireme.core.errors import InvalidArgument, TypeMismatch
+from bireme.core.graph import Node
 from bireme.core.tensor import Tensor, constant
 from bireme.core.trace import record, state
 from bireme.static.feeding import input_of
-from bireme.static.host_calls import Cut, has_host_calls, with_sizes
+from bireme.static.host_calls import Cut, has_host_calls, symbols_in, with_sizes
 from bireme.static.program import Program, default_main_program, fitting
 from bireme.static.program_op import ProgramOp
 from bireme.static.recorder import Variable, running
@@ -73,6 +74,7 @@ def make_plan(
     used.update(o for o in whole.outputs if o < 0)
     variables = {recorded.known_slot(v.leaf): v for v in recorded.vars.values()}
     leaves = list(recorded.leaves)
+    used |= _telling_sizes(needed, used, variables)
     builder = GraphBuilder(whole)
     inputs: list[Variable | Tensor] = []
     rest = sorted(used - set(feeds), key=lambda ref: (ref not in variables, -ref))
@@ -94,6 +96,23 @@ def make_plan(
     unchecked = [isinstance(v, Variable) and not v.checked for v in inputs]
     whole_op = ProgramOp(graph, unchecked)
     return Plan(whole_op, inputs, len(slots), list(writes))
+
+
+def _telling_sizes(
+    needed: list[Node], used: set[int], variables: dict[int | None, Variable]
+) -> set[int]:
+    """What is fed where only its sizes are used, by ops that do not take it."""
+    missing = symbols_in([(n.call.types, n.call.outs, n.call.attrs) for n in needed])
+    for ref in used & variables.keys():
+        missing -= symbols_in(variables[ref].leaf.aval)
+    found: set[int] = set()
+    for ref, var in variables.items():
+        if missing and ref is not None and var.kind == "data":
+            told = missing & symbols_in(var.leaf.aval)
+            if told:
+                found.add(ref)
+                missing -= told
+    return found
 
 
 def plan_for(program: Program, slots: tuple[int, ...], writing: bool = True) -> Plan:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from bireme.core.dtype import DType, bfloat16, uint16
-from bireme.core.errors import InvalidArgument, user_frame
+from bireme.core.errors import InvalidArgument, warn_user
 from bireme.core.tensor import Tensor, constant
 from bireme.static.program_op import fits
 from bireme.static.recorder import Variable
@@ -58,7 +57,7 @@ def _fed(var: Variable, given: Any) -> Tensor:
             f"{list(have.shape)}"
         )
     if have.ndim < t.ndim:
-        _warn(
+        warn_user(
             f"[Executor.run] fed variable {var.name!r} should have {t.ndim} dimensions, shape "
             f"{shown}. Received: {list(have.shape)}"
         )
@@ -77,16 +76,8 @@ def _in_type(name: str, fed: Tensor, want: DType) -> Tensor:
             f"[Executor.run] the data type of fed variable {name!r} must be {want.name}. "
             f"Received: {have.name}; convert it with .astype('{want.name}')"
         )
-    _warn(
+    warn_user(
         f"[Executor.run] the data type of fed variable {name!r} must be {want.name}. Received: "
         f"{have.name}, which is converted"
     )
     return constant(fed.numpy().astype(want.numpy))
-
-
-def _warn(message: str) -> None:
-    frame = user_frame()
-    line = "<unknown>", 0
-    if frame is not None:
-        line = frame.f_code.co_filename, frame.f_lineno
-    warnings.warn_explicit(message, UserWarning, *line)

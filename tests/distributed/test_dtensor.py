@@ -87,5 +87,20 @@ def test_bad_placements() -> None:
         dist.shard_tensor(x, [0], [dist.Shard(0)])
     with pytest.raises(TypeMismatch, match="placements"):
         dist.shard_tensor(x, mesh, ["x"])
-    with pytest.raises(InvalidArgument, match="there are"):
-        dist.shard_tensor(x, dist.ProcessMesh([5000]), [dist.Replicate()])
+
+
+def test_a_mesh_that_is_larger_than_the_machine_is_computed_on_one_device() -> None:
+    mesh = dist.ProcessMesh([[4998, 4999], [5000, 5001]], ["x", "y"])
+    with pytest.warns(UserWarning, match="the mesh uses device 5001, but there are"):
+        x = dist.shard_tensor(
+            np.ones((4, 2), "float32"), mesh, [dist.Shard(0), dist.Replicate()], stop_gradient=False
+        )
+    assert x.is_dist()
+    assert (x.process_mesh, x.placements) == (mesh, [dist.Shard(0), dist.Replicate()])
+    assert x.dist_attr().dims_mapping == [0, -1]
+    assert x.dist_attr().sharding_specs == ["x", None]
+    again = dist.reshard(x * 2, mesh, [dist.Replicate(), dist.Shard(1)])
+    again.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.full((4, 2), 2.0))
+    assert not config.sharded
+    assert (x * 2).dist_attr() is None

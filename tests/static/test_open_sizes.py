@@ -93,3 +93,28 @@ def test_labels_of_another_open_size() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     with pytest.raises(ShapeMismatch, match=r"\[12, 1\], not \[7, 1\]"):
         exe.run(main, feed={"x": logits, "y": labels[:7]}, fetch_list=[loss])
+
+
+def test_a_size_may_come_from_an_input_that_is_not_used_otherwise() -> None:
+    main = static.Program()
+    with static.program_guard(main):
+        x, n = static.data("x", [None, None, 4]), static.data("n", [None], "int64")
+        zeros = paddle.zeros([x.shape[1], 3])
+        mask = paddle.nn.functional.sequence_mask(n, maxlen=x.shape[1])
+    feed = {"x": np.ones((2, 5, 4), "float32"), "n": np.array([3, 5])}
+    found = static.Executor().run(main, feed, [zeros, mask])
+    assert found[0].shape == (5, 3)
+    np.testing.assert_array_equal(found[1], [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+
+
+def test_an_output_size_is_held_against_an_open_size_when_it_is_fed() -> None:
+    main = static.Program()
+    with static.program_guard(main):
+        x = static.data("x", [None, 1, None])
+        made = paddle.nn.functional.conv1d_transpose(
+            x, paddle.ones([1, 1, 3]), stride=2, output_size=[8]
+        )
+    run = static.Executor().run
+    assert run(main, {"x": np.ones((2, 1, 3), "float32")}, [made])[0].shape == (2, 1, 8)
+    with pytest.raises(ShapeMismatch, match="output size 8"):
+        run(main, {"x": np.ones((2, 1, 9), "float32")}, [made])

@@ -12,6 +12,7 @@ import numpy as np
 from bireme.capture import graph_io, tree
 from bireme.capture.recorder import recording_into
 from bireme.capture.subgraph import Body, BodyTrace
+from bireme.core import sharding
 from bireme.core.aval import Aval, aval
 from bireme.core.errors import InvalidArgument, TypeMismatch
 from bireme.core.op import op
@@ -40,14 +41,15 @@ class DistAttr:
     def __init__(self, mesh: ProcessMesh, sharding_specs: list[str | None]) -> None:
         if not isinstance(mesh, ProcessMesh):
             raise InvalidArgument(
-                f"[DistAttr] mesh must be a ProcessMesh. Received: {type(mesh).__name__}"
+                "[DistAttr] The mesh must be an instance of paddle.distributed.ProcessMesh. "
+                f"Received: {type(mesh).__name__}"
             )
         if not isinstance(sharding_specs, list) or not all(
             s is None or isinstance(s, str) for s in sharding_specs
         ):
             raise InvalidArgument(
-                "[DistAttr] sharding_specs must be a list of names of the mesh's dimensions and "
-                f"None. Received: {sharding_specs!r:.100}"
+                "[DistAttr] The sharding_specs must be an instance of list, of names of the mesh's "
+                f"dimensions and None. Received: {sharding_specs!r:.100}"
             )
         self.process_mesh = mesh
         self._sharding_specs = sharding_specs
@@ -68,6 +70,22 @@ class DistAttr:
 
     def __repr__(self) -> str:
         return f"DistAttr({self.process_mesh}, sharding_specs={self._sharding_specs})"
+
+
+def _attribute_of(tensor: Tensor) -> DistAttr | None:
+    """The layout of a tensor over devices by the names of the mesh's dimensions."""
+    layout = dtensor.layout_of(tensor)
+    if layout is None:
+        return None
+    mesh, placements = layout
+    specs: list[str | None] = [None] * len(tensor.shape)
+    for name, placement in zip(mesh.dim_names, placements, strict=True):
+        if isinstance(placement, Shard):
+            specs[placement.dim % len(specs)] = name
+    return DistAttr(mesh, specs)
+
+
+sharding.attribute_of = _attribute_of
 
 
 def dtensor_from_local(

@@ -21,6 +21,7 @@ from bireme.nn.layer.container import LayerList
 from bireme.nn.layer.layer import Layer
 from bireme.nn.layer.rnn_cells import GRUCell, LSTMCell, RNNCellBase, SimpleRNNCell
 from bireme.nn.layer.rnn_checks import check_sequence, check_states
+from bireme.nn.layer.rnn_open import run_open
 from bireme.ops import rnn as rnn_ops
 
 
@@ -98,13 +99,20 @@ def run_cell(
     if sequence_length is not None:
         kind = _first_tensor(states).dtype
         mask = _time_first(F.sequence_mask(sequence_length, maxlen=steps, dtype=kind))
+
+    def step(now: Any, held: Any, runs: Tensor | None) -> tuple[Any, Any]:
+        out, new = cell(now, held, **kwargs)
+        if runs is not None:
+            new = _map(lambda old, made: _held(old, made, runs), held, new)
+        return out, new
+
+    if not isinstance(steps, int):
+        outputs, final = run_open(step, inputs, states, mask, steps, reverse)
+        return outputs if time_major else _map(_time_first, outputs), final
     results = []
-    order = range(steps - 1, -1, -1) if reverse else range(steps)
-    for t in order:
-        out, new = cell(_map(lambda x, t=t: x[t], inputs), states, **kwargs)
-        if mask is not None:
-            new = _map(lambda old, now, t=t: _held(old, now, mask[t]), states, new)
-        states = new
+    for t in range(steps - 1, -1, -1) if reverse else range(steps):
+        runs = None if mask is None else mask[t]
+        out, states = step(_map(lambda x, t=t: x[t], inputs), states, runs)
         results.append(out)
     if reverse:
         results.reverse()
