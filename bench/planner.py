@@ -23,6 +23,7 @@ import bireme as paddle
 from bireme import distributed as dist
 from bireme import nn
 from bireme.distributed.planner import Plan
+from bireme.incubate.distributed.models import moe
 from bireme.nn import functional as F
 
 ROUNDS, STEPS = 5, 3
@@ -54,6 +55,18 @@ class DLRM(nn.Layer):
         return self.top(paddle.concat([self.bottom(numbers), rows], axis=1))
 
 
+class Mixture(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 128)
+        gate = moe.GShardGate(128, 8, 1, capacity=(0.3, 0.3), random_routing=False)
+        self.experts = moe.MoELayer(128, moe.StackedExperts(8, 128, 512), gate)
+        self.last = nn.Linear(128, 16)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.experts(self.first(x)))
+
+
 def _case(name: str) -> tuple[Callable[[], nn.Layer], list[np.ndarray], np.ndarray]:
     rng = np.random.default_rng(0)
     if name == "gpt":
@@ -76,6 +89,9 @@ def _case(name: str) -> tuple[Callable[[], nn.Layer], list[np.ndarray], np.ndarr
     if name == "dlrm":
         x = rng.normal(size=(1024, 16)).astype("float32")
         return DLRM, [x, rng.integers(0, 200_000, (1024, 8))], rng.integers(0, 2, (1024,))
+    if name == "moe":
+        x = rng.normal(size=(64, 16, 64)).astype("float32")
+        return Mixture, [x], rng.integers(0, 16, (64, 16))
     raise SystemExit(f"there is no model {name!r}")
 
 
@@ -121,8 +137,10 @@ def sweep(name: str) -> None:
     for mp in (1, 2, 4, 8):
         dp = 8 // mp
         for zero in (0, 1, 2, 3) if dp > 1 else (0,):
-            for recompute in ("none", "all"):
-                degrees = {"dp": dp, "mp": mp, "zero": zero}
+            for recompute, ep in (("none", 1), ("all", 1), ("none", dp)):
+                if ep > 1 and name != "moe":
+                    continue
+                degrees = {"dp": dp, "mp": mp, "zero": zero, "ep": ep}
                 try:
                     trial = Trial(build, inputs, labels, degrees, recompute)
                 except ValueError as e:
@@ -142,7 +160,7 @@ def sweep(name: str) -> None:
     trials.sort(key=lambda t: t[2].best)
     print(f"{name}: chosen {chosen.plan.degrees}")
     for degrees, recompute, trial in trials:
-        shown = {k: degrees[k] for k in ("dp", "mp", "zero")}
+        shown = {k: degrees[k] for k in ("dp", "mp", "zero", "ep")}
         print(
             f"  {shown} {recompute:6} measured {trial.best * 1e3:7.1f} ms, predicted "
             f"{trial.plan.seconds * 1e3:7.1f} ms"
@@ -151,5 +169,5 @@ def sweep(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for case in sys.argv[1:] or ["gpt", "mlp", "resnet", "dlrm"]:
+    for case in sys.argv[1:] or ["gpt", "mlp", "resnet", "dlrm", "moe"]:
         sweep(case)

@@ -29,6 +29,7 @@ from bireme.core import stats
 from bireme.core.errors import InvalidArgument
 from bireme.distributed.auto_parallel import parallelize_model, parallelize_optimizer
 from bireme.distributed.planner import Cluster, Device, Link
+from bireme.incubate.distributed.models import moe
 
 S, R, P = dist.Shard, dist.Replicate, dist.Partial
 
@@ -441,6 +442,41 @@ def check_plans_train_as_one_device() -> None:
         model, optimizer = plan.apply(model, optimizer)
         place = (lambda x: x) if plan.batch_dim is None else (lambda x, m=plan.mesh: by_batch(x, m))
         same(train(model, optimizer, place))
+
+
+def check_experts_are_planned() -> None:
+    def build():
+        paddle.seed(0)
+        gate = moe.GShardGate(16, 8, 1, capacity=(0.5, 0.5), random_routing=False)
+        experts = moe.StackedExperts(8, 16, 32, gated=True)
+        return nn.Sequential(nn.Linear(8, 16), moe.MoELayer(16, experts, gate), nn.Linear(16, 8))
+
+    def run(model, optimizer, place):
+        losses = []
+        for step in range(3):
+            x = np.random.default_rng(step).normal(size=(16, 4, 8)).astype("float32")
+            loss = (model(place(paddle.to_tensor(x))) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            losses.append(loss.item())
+        return losses
+
+    model = build()
+    want = run(model, adamw(model), lambda x: x)
+    link = Link(5e9, 2e-5)
+    cluster = Cluster(Device("test", 5e10, 5e10, 4e9, 1e10), 8, 8, link, link)
+    for degrees in ({"dp": 8, "ep": 8}, {"dp": 4, "mp": 2, "ep": 4}):
+        model = build()
+        optimizer = adamw(model)
+        plan = dist.plan(
+            model, [np.zeros((16, 4, 8), "float32")], dist.ProcessMesh(list(range(8))),
+            cluster=cluster, optimizer=optimizer, degrees={**degrees, "micro_batches": 1},
+        )  # fmt: skip
+        model, optimizer = plan.apply(model, optimizer)
+        assert model[1].experts.up.placements[0] == S(0)
+        got = run(model, optimizer, lambda x, m=plan.mesh: by_batch(x, m))
+        np.testing.assert_allclose(got, want, rtol=2e-5)
 
 
 def _group_sharded(level):

@@ -73,6 +73,11 @@ def _scattered(group: Group, axis: int, x: Tensor) -> Tensor:
     return constant(out).transpose(back)
 
 
+def _swapped(group: Group, x: Tensor) -> Tensor:
+    (out,) = exchange("alltoall", group, [x._array()])
+    return constant(out.reshape(x._value.aval.shape))
+
+
 def total(x: Tensor, group: Group | None = None) -> Tensor:
     """The sum of all ranks' `x`, where each rank has a loss of its own."""
     add = partial(_sum, get_global_group() if group is None else group)
@@ -107,3 +112,10 @@ def gather_parts(x: Tensor, group: Group, axis: int = 0) -> Tensor:
 def scatter_sum(x: Tensor, group: Group, axis: int = 0) -> Tensor:
     """This rank's part of the sum of all ranks' `x`."""
     return _Pair.apply(x, partial(_scattered, group, axis), partial(_joined, group, axis))
+
+
+def swap_parts(x: Tensor, group: Group) -> Tensor:
+    """Part i of the first dimension goes to rank i, and what the others sent comes in their
+    order."""
+    swap = partial(_swapped, group)
+    return _Pair.apply(x, swap, swap)

@@ -1,5 +1,5 @@
 """paddle.incubate.distributed."""
 
-from bireme.incubate.distributed import fleet
+from bireme.incubate.distributed import fleet, models
 
-__all__ = ["fleet"]
+__all__ = ["fleet", "models"]
