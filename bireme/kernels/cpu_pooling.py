@@ -13,7 +13,7 @@ from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
 from bireme.kernels import native
 from bireme.kernels.native.calling import Result, ffi_call
-from bireme.ops import pooling
+from bireme.ops.pooling_windows import is_even
 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -28,7 +28,7 @@ def _accepts(call: Call) -> bool:
         and x.size > 0
         and x.ndim == 4
         and tuple(call.attrs["axes"]) in ((2, 3), (1, 2))
-        and all(pooling._is_even(plan) and plan[2] > 0 for plan in call.attrs["plans"])
+        and all(is_even(plan) and plan[2] > 0 for plan in call.attrs["plans"])
         and all(c is None for c in call.casts)
     )
 

@@ -16,6 +16,10 @@ from bireme.core.kernels import kernel
 from bireme.core.op import Call
 from bireme.host import jax_door
 from bireme.ops import pooling
+from bireme.ops.pooling_windows import is_even, lowest
+
+# XLA compiles each place of a window by itself.
+_MOST_TAPS = 64
 
 
 def _accepts(call: Call) -> bool:
@@ -27,7 +31,8 @@ def _accepts(call: Call) -> bool:
         and x.size > 0
         and forward.outs[0].size > 0
         and x.dtype.is_floating
-        and all(pooling._is_even(plan) for plan in forward.attrs["plans"])
+        and all(is_even(plan) for plan in forward.attrs["plans"])
+        and math.prod(plan[0] for plan in forward.attrs["plans"]) <= _MOST_TAPS
     )
 
 
@@ -37,7 +42,7 @@ def _max_pool_grad(call: Call, grad: Any, x: Any) -> Any:
     jnp, lax = jax.numpy, jax.lax
     forward: Call = call.attrs["forward"]
     axes, plans, pads = (forward.attrs[name] for name in ("axes", "plans", "pads"))
-    image = pooling._padded(jnp, x, axes, pads, pooling._lowest(x.dtype))
+    image = pooling._padded(jnp, x, axes, pads, lowest(x.dtype))
     winner = _winners(jnp, image, axes, plans)
     total = jnp.zeros(image.shape, grad.dtype)
     cover = [range(math.ceil(taps / step)) for taps, step, _ in plans]

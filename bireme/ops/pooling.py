@@ -4,8 +4,7 @@ Every kind works one axis after the other, on whole slices: the maximum over a 3
 three strided slices and then three more. XLA fuses those; its own windowed reduction is slower,
 and the gradient it derives for a maximum (select-and-scatter) several times so.
 
-A plan says how one axis is windowed: (size, step, count) for evenly spaced windows, or a tuple of
-index tuples, one per place in the window, for the uneven windows of adaptive pooling.
+How one axis is windowed, the plans, is in `pooling_windows.py`.
 """
 
 from __future__ import annotations
@@ -30,68 +29,23 @@ from bireme.ops.nn_support import (
     ints,
     need_float,
     pad_constant,
-    scatter_add,
     wide,
+)
+from bireme.ops.pooling_windows import (
+    Plan,
+    along,
+    first_maxima,
+    is_even,
+    is_large,
+    largest_of,
+    lowest,
+    parts_of,
+    plan_count,
+    put_maxima,
+    put_parts,
 )
 
 public = namespace("paddle.nn.functional")
-
-Plan = tuple[Any, ...]
-
-# --- one axis -----------------------------------------------------------------------------------
-
-
-def _is_even(plan: Plan) -> bool:
-    return not isinstance(plan[0], tuple)
-
-
-def _reach(step: int, count: Any) -> Any:
-    """From the first to behind the last of `count` elements, `step` apart."""
-    return 0 if type(count) is int and count == 0 else (count - 1) * step + 1
-
-
-def _along(axis: int, part: slice) -> tuple[slice, ...]:
-    return (*(slice(None) for _ in range(axis)), part)
-
-
-def _parts(xp: Any, x: Any, axis: int, plan: Plan) -> list[Any]:
-    """For every place in a window, the elements that all windows have there."""
-    if _is_even(plan):
-        size, step, count = plan
-        reach = _reach(step, count)
-        return [x[_along(axis, slice(i, i + reach, step))] for i in range(size)]
-    return [xp.take(x, np.array(index), axis=axis) for index in plan]
-
-
-def _put_parts(xp: Any, parts: list[Any], axis: int, plan: Plan, length: Any) -> Any:
-    """The sum of `parts` where `_parts` took them from, in an axis of `length`."""
-    shape = (*parts[0].shape[:axis], length, *parts[0].shape[axis + 1 :])
-    if not _is_even(plan):
-        total = xp.zeros(shape, parts[0].dtype)
-        for part, index in zip(parts, plan, strict=True):
-            where = (*(slice(None) for _ in range(axis)), np.array(index))
-            total = scatter_add(xp, total, where, part)
-        return total
-    _, step, count = plan
-    reach = _reach(step, count)
-    if xp is np:
-        total = np.zeros(shape, parts[0].dtype)
-        for i, part in enumerate(parts):
-            total[_along(axis, slice(i, i + reach, step))] += part
-        return total
-    pad = jax_door.jax().lax.pad
-    zero = xp.zeros((), parts[0].dtype)
-    total = None
-    for i, part in enumerate(parts):
-        config = [(0, 0, 0)] * part.ndim
-        config[axis] = (i, length - i - reach, step - 1)
-        placed = pad(part, zero, config)
-        total = placed if total is None else total + placed
-    return total
-
-
-def _plan_count(plan: Plan) -> Any:
-    return plan[2] if _is_even(plan) else len(plan[0])
 
 
 def _crop(x: Any, axes: Sequence[int], pads: Pairs, space: Sequence[Any]) -> Any:
@@ -114,24 +68,21 @@ def _padded(xp: Any, x: Any, axes: Sequence[int], pads: Pairs, value: Any) -> An
 def _pool_infer(x: Aval, axes: tuple[int, ...], plans: tuple[Plan, ...], **rest: Any) -> Aval:
     shape = list(x.shape)
     for a, plan in zip(axes, plans, strict=True):
-        shape[a] = _plan_count(plan)
+        shape[a] = plan_count(plan)
     return aval(tuple(shape), x.dtype)
 
 
 # --- maximum ------------------------------------------------------------------------------------
 
 
-def _lowest(dtype: Any) -> Any:
-    if np.dtype(dtype).kind in "iu":
-        return np.iinfo(dtype).min
-    return -math.inf
-
-
 def _max_stages(xp: Any, x: Any, axes: Sequence[int], plans: Sequence[Plan]) -> list[Any]:
     """`x`, then the maximum over the last axis' windows, then over the one before …"""
     stages = [x]
     for axis, plan in zip(reversed(axes), reversed(plans), strict=True):
-        first, *others = _parts(xp, stages[-1], axis, plan)
+        if is_large(xp, plan):
+            stages.append(largest_of(xp, stages[-1], axis, plan))
+            continue
+        first, *others = parts_of(xp, stages[-1], axis, plan)
         for part in others:
             first = xp.maximum(first, part)
         stages.append(first)
@@ -143,17 +94,20 @@ def _max_grad(
 ) -> Any:
     """To the first of equal maxima, as Paddle does."""
     space = [x.shape[a] for a in axes]
-    stages = _max_stages(xp, _padded(xp, x, axes, pads, _lowest(x.dtype)), axes, plans)
+    stages = _max_stages(xp, _padded(xp, x, axes, pads, lowest(x.dtype)), axes, plans)
     for axis, plan, before, after in zip(
         axes, plans, reversed(stages[:-1]), reversed(stages[1:]), strict=True
     ):
+        if is_large(xp, plan):
+            grad = put_maxima(xp, grad, before, after, axis, plan)
+            continue
         taken = None
         parts = []
-        for part in _parts(xp, before, axis, plan):
+        for part in parts_of(xp, before, axis, plan):
             hit = part == after
             parts.append(xp.where(hit if taken is None else hit & ~taken, grad, 0))
             taken = hit if taken is None else taken | hit
-        grad = _put_parts(xp, parts, axis, plan, before.shape[axis])
+        grad = put_parts(xp, parts, axis, plan, before.shape[axis])
     return _crop(grad, axes, pads, space)
 
 
@@ -164,7 +118,7 @@ def _max_vjp(xp: Any, grad: Any, x: Any, axes: Any, plans: Any, pads: Any) -> tu
 @op(name="max_pool", inputs=("x",), vjp=_max_vjp, infer=_pool_infer)
 def _max_pool(xp, x, axes=(), plans=(), pads=()):
     """The largest element of every window."""
-    return _max_stages(xp, _padded(xp, x, axes, pads, _lowest(x.dtype)), axes, plans)[-1]
+    return _max_stages(xp, _padded(xp, x, axes, pads, lowest(x.dtype)), axes, plans)[-1]
 
 
 def _index_infer(x: Aval, axes: Any, plans: Any, pads: Any) -> tuple[Aval, Aval]:
@@ -184,10 +138,13 @@ def _max_pool_with_index(xp, x, axes=(), plans=(), pads=()):
         n = x.shape[a]
         ramp = xp.arange(-lo, n + pads[axes.index(a)][1], dtype=np.int32)
         index = index * n + xp.reshape(ramp, channel_shape(x.ndim, a))
-    value = _padded(xp, x, axes, pads, _lowest(x.dtype))
+    value = _padded(xp, x, axes, pads, lowest(x.dtype))
     index = xp.broadcast_to(index, value.shape)
     for axis, plan in zip(reversed(axes), reversed(plans), strict=True):
-        values, places = _parts(xp, value, axis, plan), _parts(xp, index, axis, plan)
+        if is_large(xp, plan):
+            value, index = first_maxima(xp, value, index, axis, plan)
+            continue
+        values, places = parts_of(xp, value, axis, plan), parts_of(xp, index, axis, plan)
         value, index = values[0], places[0]
         for v, p in zip(values[1:], places[1:], strict=True):
             larger = v > value
@@ -208,8 +165,8 @@ def _window_sizes(xp: Any, plan: Plan, n: Any, lo: int, counted: tuple[int, int]
 
 def _averaging(plan: Plan, n: int) -> np.ndarray:
     """[windows, n]: the matrix that averages uneven windows."""
-    matrix = np.zeros((_plan_count(plan), n))
-    rows = np.arange(_plan_count(plan))
+    matrix = np.zeros((plan_count(plan), n))
+    rows = np.arange(plan_count(plan))
     for index in plan:
         matrix[rows, np.array(index)] = 1.0
     return matrix / matrix.sum(1, keepdims=True)
@@ -221,9 +178,9 @@ def _times_matrix(xp: Any, x: Any, axis: int, matrix: np.ndarray) -> Any:
 
 
 def _sum_axis(xp: Any, x: Any, axis: int, plan: Plan) -> Any:
-    if _is_even(plan) and type(plan[2]) is int and plan[2] == 1:  # one window, often all there is
-        return xp.sum(x[_along(axis, slice(0, plan[0]))], axis=axis, keepdims=True, dtype=x.dtype)
-    total, *others = _parts(xp, x, axis, plan)
+    if is_even(plan) and type(plan[2]) is int and plan[2] == 1:  # one window, often all there is
+        return xp.sum(x[along(axis, slice(0, plan[0]))], axis=axis, keepdims=True, dtype=x.dtype)
+    total, *others = parts_of(xp, x, axis, plan)
     for part in others:
         total = total + part
     return total
@@ -232,7 +189,7 @@ def _sum_axis(xp: Any, x: Any, axis: int, plan: Plan) -> Any:
 def _spread_axis(xp: Any, grad: Any, axis: int, plan: Plan, length: Any) -> Any:
     """What `_sum_axis` pulls back to an axis of `length`."""
     if type(plan[2]) is not int or plan[2] != 1:
-        return _put_parts(xp, [grad] * plan[0], axis, plan, length)
+        return put_parts(xp, [grad] * plan[0], axis, plan, length)
     shape = (*grad.shape[:axis], plan[0], *grad.shape[axis + 1 :])
     pairs = [(0, 0)] * grad.ndim
     pairs[axis] = (0, length - plan[0])
@@ -247,7 +204,7 @@ def _divided(xp: Any, x: Any, axes: Any, plans: Any, pads: Any, space: Any, divi
     if not isinstance(divisor, tuple):
         return x if divisor == 1 else x / divisor
     for a, plan, pair, n, counted in zip(axes, plans, pads, space, divisor, strict=True):
-        if not _is_even(plan):
+        if not is_even(plan):
             continue  # the averaging matrix has it
         if pair == counted:
             x = x / plan[0]
@@ -263,7 +220,7 @@ def _avg_vjp(
     space = [types[0].shape[a] for a in axes]
     grad = _divided(xp, wide(xp, grad), axes, plans, pads, space, divisor)
     for a, plan, (lo, hi), n in zip(axes, plans, pads, space, strict=True):
-        if _is_even(plan):
+        if is_even(plan):
             grad = _spread_axis(xp, grad, a, plan, n + lo + hi)
         else:
             grad = _times_matrix(xp, grad, a, _averaging(plan, n).T)
@@ -276,7 +233,7 @@ def _avg_pool(xp, x, axes=(), plans=(), pads=(), divisor=1):
     space = [x.shape[a] for a in axes]
     out = _padded(xp, wide(xp, x), axes, pads, 0)
     for a, plan, n in zip(axes, plans, space, strict=True):
-        if _is_even(plan):
+        if is_even(plan):
             out = _sum_axis(xp, out, a, plan)
         else:
             out = _times_matrix(xp, out, a, _averaging(plan, n))

@@ -22,6 +22,7 @@ from bireme.core.op import broadcast_shapes, op
 from bireme.core.random import get_rng_state, next_key, seed, set_rng_state
 from bireme.core.requirements import Holds, InRange
 from bireme.core.tensor import Tensor
+from bireme.host import jax_door
 from bireme.ops import random_bits
 from bireme.ops.axes import ints, number
 from bireme.ops.creation import placed
@@ -431,14 +432,39 @@ def _special(xp: Any) -> Any:
     return importlib.import_module("scipy.special" if xp is np else "jax.scipy.special")
 
 
+def _rounds(xp: Any, most: int, turn: Any, unfinished: Any, first: tuple[Any, ...]) -> Any:
+    """The state after `turn(round, *state)` has been called while `unfinished(*state)`, `most`
+    times at most. XLA compiles one round, and not all of them: on a GPU those of a gamma's took it
+    six minutes where a slice of the numbers was wanted."""
+    if xp is np:
+        state = first
+        for i in range(most):
+            if not unfinished(*state):
+                break
+            state = turn(i, *state)
+        return state
+
+    def more(carried: Any) -> Any:
+        return (carried[0] < most) & unfinished(*carried[1])
+
+    def once(carried: Any) -> Any:
+        return carried[0] + 1, turn(carried[0], *carried[1])
+
+    return jax_door.jax().lax.while_loop(more, once, (np.int64(0), first))[1]
+
+
 def _invert(xp: Any, cdf: Any, unit: Any, top: Any, steps: int) -> Any:
     """The smallest whole k with cdf(k) > unit, by bisection of (-1, top]."""
-    low, high = xp.full_like(unit, -1.0), top
-    for _ in range(steps):
+
+    def halve(_: Any, low: Any, high: Any) -> Any:
         middle = xp.floor((low + high) / 2)
         above = cdf(middle) > unit
-        low, high = xp.where(above, low, middle), xp.where(above, middle, high)
-    return high
+        return xp.where(above, low, middle), xp.where(above, middle, high)
+
+    def apart(low: Any, high: Any) -> Any:
+        return xp.any(high - low > 1)
+
+    return _rounds(xp, steps, halve, apart, (xp.full_like(unit, -1.0), top))[1]
 
 
 @op(name="poisson", inputs=("x", "seed", "offset"), infer=lambda x, *_: x, differentiable=False)
@@ -512,19 +538,23 @@ def _standard_gamma(xp, x, seed, offset):
     raised = xp.where(alpha < 1, alpha + 1, alpha)
     d = raised - work(1 / 3)
     c = 1 / xp.sqrt(9 * d)
-    result = d
-    pending = xp.ones(x.shape, bool)
     offsets = xp.asarray(offset).astype(np.int64)
-    for i in range(_GAMMA_ROUNDS):
+
+    def draw(i: Any, result: Any, pending: Any) -> Any:
         # Rounds are streams of their own, far from any offset that the generator hands out.
-        stream = offsets + np.int64((2 * i + 1) << 40)
+        stream = offsets + (2 * i + 1) * np.int64(1 << 40)
         z = random_bits.normal(xp, seed, stream, x.shape, work)
         u = random_bits.uniform(xp, seed, stream + np.int64(1 << 40), x.shape, work)
         v = (1 + c * z) ** 3
         safe = xp.where(v > 0, v, 1)
         accepted = (v > 0) & (xp.log1p(-u) < 0.5 * z * z + d - d * safe + d * xp.log(safe))
-        result = xp.where(pending & (v > 0), d * v, result)
-        pending = pending & ~accepted
+        return xp.where(pending & (v > 0), d * v, result), pending & ~accepted
+
+    def unfinished(_: Any, pending: Any) -> Any:
+        return xp.any(pending)
+
+    first = d, xp.ones(x.shape, bool)
+    result, _ = _rounds(xp, _GAMMA_ROUNDS, draw, unfinished, first)
     boost = random_bits.uniform(xp, seed, offset, x.shape, work)
     power = xp.exp(xp.where(alpha > 0, xp.log1p(-boost) / xp.where(alpha > 0, alpha, 1), -np.inf))
     drawn = xp.where(alpha < 1, result * power, result)

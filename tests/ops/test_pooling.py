@@ -5,6 +5,8 @@ import pytest
 
 import bireme
 from bireme.core.errors import InvalidArgument, ShapeMismatch
+from bireme.host import jax_door
+from bireme.ops import pooling
 from tests.ops.functional_oracle import BF, check, rand, randint
 
 COLD = {"tiers": ("never",)}
@@ -124,3 +126,47 @@ def test_bad_input():
         BF.adaptive_avg_pool2d(x, [1, 2, 3])
     with pytest.raises(InvalidArgument, match="random_u"):
         BF.fractional_max_pool2d(x, 2, random_u=1.5)
+
+
+# --- large windows: an axis of their own in compiled programs -----------------------------------
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("pool", "shape", "arguments"),
+    [
+        (BF.max_pool2d, (2, 3, 40, 37), {"kernel_size": (19, 18)}),
+        (BF.max_pool2d, (2, 3, 23, 37), {"kernel_size": (18, 2), "stride": (2, 1), "padding": 1}),
+        (BF.max_pool1d, (2, 1, 30), {"kernel_size": 30}),
+        (BF.adaptive_max_pool2d, (1, 2, 37, 31), {"output_size": 1}),
+        (BF.adaptive_max_pool2d, (1, 2, 37, 31), {"output_size": (2, 4)}),
+        (BF.max_pool2d, (0, 3, 20, 20), {"kernel_size": 20}),
+    ],
+)
+def test_large_windows_are_the_same_compiled(pool, shape, arguments, mask, both_tiers):
+    # Few different numbers, so that many are equal; none of them is read from the padding.
+    x = np.random.default_rng(0).integers(-3, 3, shape).astype("float32")
+    if x.size:
+        x[0, 0, ..., 5] = np.nan
+
+    def run():
+        t = bireme.to_tensor(x, stop_gradient=False)
+        made = pool(t, return_mask=True, **arguments) if mask else [pool(t, **arguments)]
+        weight = bireme.arange(made[0].size, dtype="float32").reshape(made[0].shape)
+        (made[0] * weight).sum().backward()
+        return [*made, t.grad]
+
+    both_tiers(run)
+
+
+def test_programs_of_large_windows_do_not_grow_with_them():
+    def lines(size):
+        def pool(x):
+            return pooling._max_vjp(jax_door.jnp(), x[..., :1, :1], x, (2, 3), plans, ((0, 0),) * 2)
+
+        plans = ((size, size, 1),) * 2
+        x = np.zeros((1, 1, size, size), np.float32)
+        return len(jax_door.jax().jit(pool).lower(x).as_text().splitlines())
+
+    assert lines(300) == lines(30)
+    assert lines(30) < lines(16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +11,8 @@ from scipy import stats
 import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import executor, trace
-from bireme.host import config
+from bireme.host import config, jax_door
+from bireme.ops import random as random_ops
 
 # One line of the `both_tiers` fixture compiles a program for each row here.
 pytestmark = pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning")
@@ -210,3 +213,32 @@ def test_a_generator_of_ones_own():
     first, second = (drawn(paddle.Generator().manual_seed(4)) for _ in range(2))
     assert first == second
     assert first != drawn(None)
+
+
+def test_rounds_of_a_draw_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unrolled, a slice of them took XLA minutes on a GPU."""
+    jax, body = jax_door.jax(), random_ops._standard_gamma.op.body
+
+    def lines() -> int:
+        def draw(x: Any) -> Any:
+            return body(jax.numpy, x, 3, 4)
+
+        return len(jax.jit(draw).lower(np.ones(5, "float32")).as_text().splitlines())
+
+    before = lines()
+    monkeypatch.setattr(random_ops, "_GAMMA_ROUNDS", 2)
+    assert lines() == before
+
+
+@pytest.mark.parametrize("of", ["gamma", "poisson", "binomial"])
+def test_rounds_give_the_same_in_every_tier(of: str, both_tiers: Any) -> None:
+    def draw() -> Any:
+        paddle.seed(3)
+        x = paddle.linspace(0.05, 30.0, 500)
+        if of == "gamma":
+            return paddle.standard_gamma(x)
+        if of == "poisson":
+            return paddle.poisson(x)
+        return paddle.binomial(paddle.full([500], 40), x / 31.0)
+
+    both_tiers(draw, rtol=1e-4)

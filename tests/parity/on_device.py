@@ -181,6 +181,9 @@ def report(results: list[dict[str, Any]]) -> tuple[list[str], bool]:
         for r in timed[:_SLOWEST]
     ]
     used = Counter(k for r in results for k in r.get("kernels", ()))
+    lines.append(
+        f"{max((r.get('search', 0.0) for r in results), default=0.0):8.2f} s: the longest search"
+    )
     lines.append("kernels: " + ", ".join(f"{k} {n}" for k, n in sorted(used.items())))
     lines += slow + failures
     lines += [f"{change}: {name} agrees by now: take it off the list" for name, change in agreeing]
