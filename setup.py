@@ -21,14 +21,13 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 
 
-def bundled():
-    """The module that knows the variants, without importing the package."""
-    path = ROOT / "bireme" / "kernels" / "native" / "bundled.py"
-    spec = importlib.util.spec_from_file_location("bundled", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bundled"] = module
-    spec.loader.exec_module(module)
-    return module
+def module(path):
+    """A module of the package that knows how to build, without importing the package."""
+    spec = importlib.util.spec_from_file_location(path.stem, ROOT / path)
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = made
+    spec.loader.exec_module(made)
+    return made
 
 
 class BuildKernels(build_py):
@@ -40,8 +39,19 @@ class BuildKernels(build_py):
         if self.editable_mode or os.environ.get("BIREME_BUNDLE", "1") == "0":
             return
         native = Path("bireme") / "kernels" / "native"
-        made = bundled().build(ROOT / native, Path(self.build_lib) / native / "built")
+        made = module(native / "bundled.py").build(
+            ROOT / native, Path(self.build_lib) / native / "built"
+        )
         self.announce(f"native kernels: {', '.join(p.name for p in made) or 'none'}", level=2)
+        self.build_lite(Path(self.build_lib) / "bireme" / "lite")
+
+    def build_lite(self, target):
+        """Bireme Lite's runtime, and its sources for machines that the wheel has no library for."""
+        for part in ("include", "src", "ops", "kernels"):
+            self.copy_tree(str(ROOT / "lite" / part), str(target / "source" / part))
+        building = module(Path("bireme") / "lite" / "building.py")
+        made = building.build(ROOT / "lite", target / "built" / building.NAME)
+        self.announce(f"Bireme Lite: {made.name if made else 'none'}", level=2)
 
 
 class PlatformWheel(bdist_wheel):

@@ -1,4 +1,4 @@
-"""The command line: `bireme demo | run | ocr | convert | chat | generate | serve | models` …"""
+"""The command line: `bireme demo | run | ocr | convert | export | chat | serve | models` …"""
 
 from __future__ import annotations
 
@@ -60,6 +60,16 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("output", help="folder for model.json and model.safetensors, or x.gguf")
     convert.add_argument("--dtype", help="of GGUF's matrices: F32, F16, BF16, Q8_0 or Q4_0")
     convert.set_defaults(function=_convert)
+
+    export = commands.add_parser("export", help="a model as a file for Bireme Lite's runtime")
+    export.add_argument(
+        "model", help="what jit.save, Paddle, PyTorch (.pt2), ONNX, TFLite, Keras or Caffe saved"
+    )
+    export.add_argument("--lite", metavar="OUT", required=True, help="the file, x.blm")
+    export.add_argument(
+        "--weights", default="float32", choices=("float32", "float16", "int8"), help="as stored"
+    )
+    export.set_defaults(function=_export)
 
     from bireme.zoo import commands as of_the_zoo
 
@@ -161,6 +171,19 @@ def _convert(options: argparse.Namespace) -> int:
     count = sum(p.size for p in parameters)
     print(f"{count:,} elements in {len(parameters)} parameters")
     print(f"wrote {target}.json and {target}.safetensors; load them with jit.load({str(target)!r})")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from bireme import lite
+    from bireme.core.errors import BiremeError
+
+    try:
+        made = lite.export(options.model, options.lite, weights=options.weights)
+    except (BiremeError, OSError) as e:
+        print(f"bireme export: {e}", file=sys.stderr)
+        return 1
+    print(f"wrote {made} ({Path(made).stat().st_size:,} bytes)")
     return 0
 
 

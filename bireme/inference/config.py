@@ -12,7 +12,7 @@ from bireme.core import place as places
 from bireme.core.errors import BiremeError, InvalidArgument
 from bireme.inference.kinds import PrecisionType
 
-ENGINES = ("xla", "onnxruntime", "openvino", "auto")
+ENGINES = ("xla", "lite", "onnxruntime", "openvino", "auto")
 
 # Paddle's passes that one of ours does the work of. Deleting any other changes nothing here, as
 # it changes nothing in a Paddle whose pass list does not hold it.
@@ -240,7 +240,7 @@ class Config:
     # --- what runs it ---------------------------------------------------------------------
 
     def set_engine(self, engine: str) -> None:
-        """'xla', 'onnxruntime', 'openvino', or 'auto': measure them and keep the fastest."""
+        """'xla', 'lite', 'onnxruntime', 'openvino', or 'auto': measure all, keep the fastest."""
         if engine not in ENGINES:
             raise InvalidArgument(f"an engine is one of {', '.join(ENGINES)}. Received: {engine!r}")
         self._engine = engine

@@ -14,6 +14,7 @@ from bireme.core.cache import BoundedCache
 from bireme.inference.config import Config
 from bireme.inference.engines import Engine, EngineUnavailable, Runner, XlaEngine
 from bireme.inference.exported import OnnxRuntimeEngine, OpenVinoEngine
+from bireme.inference.lite import LiteEngine
 from bireme.inference.net import Prepared
 
 # Sizes that get an engine of their own at once, each with its own copy of the weights.
@@ -83,13 +84,13 @@ def create_engine(
 ) -> Engine:
     """The engine `name` for a graph, ready for these inputs."""
     kind = ENGINES[name]
-    if kind is XlaEngine or all(t.is_static for t in prepared.types):
-        return kind(prepared, options)  # XLA compiles a program for each size
+    if kind in (XlaEngine, LiteEngine) or all(t.is_static for t in prepared.types):
+        return kind(prepared, options)  # these two plan for each size themselves
     made = SizedEngine(kind, prepared, options)
     made.engine(arrays)
     return made
 
 
 ENGINES: dict[str, type[Engine]] = {
-    e.name: e for e in (XlaEngine, OnnxRuntimeEngine, OpenVinoEngine)
+    e.name: e for e in (XlaEngine, LiteEngine, OnnxRuntimeEngine, OpenVinoEngine)
 }

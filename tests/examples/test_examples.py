@@ -97,6 +97,7 @@ def code_blocks(path):
         "docs/custom-ops.md",
         "docs/backends.md",
         "docs/generation.md",
+        "docs/lite.md",
         "docs/serving.md",
         "docs/converting.md",
         "README.md",

@@ -1,0 +1,3 @@
+#define LITE_ISA avx2
+#define LITE_NAME "avx2"
+#include "kernels.inc"

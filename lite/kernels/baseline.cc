@@ -1,0 +1,3 @@
+#define LITE_ISA baseline
+#define LITE_NAME "baseline"
+#include "kernels.inc"
