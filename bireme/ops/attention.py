@@ -205,6 +205,10 @@ def _scale_of(query: Tensor) -> float:
             "[attention] query must be [batch, length, heads, width]. Received: shape "
             f"{query.shape}"
         )
+    if type(shape[-1]) is not int:
+        raise ShapeMismatch(
+            f"[attention] the width of a head must be known. Received: shape {query.shape}"
+        )
     return shape[-1] ** -0.5 if shape[-1] else 1.0
 
 

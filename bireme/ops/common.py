@@ -20,6 +20,7 @@ from bireme.ops.axes import dimension_in
 from bireme.ops.contents import Result, reads_contents
 from bireme.ops.math_unary import conj_of
 from bireme.ops.nn_support import need_float, need_integer, scatter_add, wide
+from bireme.ops.open_sizes import surely
 from bireme.ops.row_gradients import by_rows
 from bireme.ops.row_marks import noted
 
@@ -197,7 +198,7 @@ def embedding(
     empty_row = -1
     if padding_idx is not None:
         rows = weight._value.aval.shape[0]
-        if not -rows <= padding_idx < rows:
+        if surely(lambda: padding_idx < -rows or padding_idx >= rows):
             raise InvalidArgument(
                 f"[embedding] padding_idx must be in [{-rows}, {rows - 1}]. Received: {padding_idx}"
             )

@@ -21,6 +21,7 @@ from bireme.core.tensor import Tensor, constant
 from bireme.host import jax_door
 from bireme.ops.linalg import matmul
 from bireme.ops.math_unary import _real_dtype, conj_of, exp
+from bireme.ops.open_sizes import least, surely
 
 public = namespace("paddle.linalg")
 
@@ -506,7 +507,7 @@ def matrix_rank(
 
 
 def _lu_types(x: Aval, pivot: bool) -> tuple[Aval, Aval]:
-    return x, aval((*x.shape[:-2], min(x.shape[-2:])), dt.int32)
+    return x, aval((*x.shape[:-2], least(*x.shape[-2:])), dt.int32)
 
 
 def _lu_numpy(xp: Any, x: np.ndarray, pivot: bool = True) -> tuple[Any, Any]:
@@ -550,7 +551,7 @@ def lu(
 def _lu_unpack(xp, x, y):
     """(P, L, U) with P @ L @ U the factored matrix."""
     rows, columns = x.shape[-2:]
-    k = min(rows, columns)
+    k = least(rows, columns)
     lower = xp.tril(x[..., :, :k], -1) + xp.eye(rows, k, dtype=x.dtype)
     upper = xp.triu(x[..., :k, :])
     order = xp.broadcast_to(xp.arange(rows), (*x.shape[:-2], rows))
@@ -642,9 +643,9 @@ def _matrix_exp(xp, x):
 
 def _check_householder(x: Any, tau: Any) -> None:
     _check_matrices(x)
-    if x.shape[-2] < x.shape[-1]:
+    if surely(lambda: x.shape[-2] < x.shape[-1]):
         raise ShapeMismatch("x must have at least as many rows as columns")
-    if tau.shape and tau.shape[-1] > x.shape[-1]:
+    if tau.shape and surely(lambda: tau.shape[-1] > x.shape[-1]):
         raise ShapeMismatch("tau has at most one number per column of x")
 
 

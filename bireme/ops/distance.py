@@ -19,6 +19,7 @@ from bireme.ops.decomposition import inverse, svdvals
 from bireme.ops.manipulation import moveaxis, squeeze, unsqueeze
 from bireme.ops.math import minus, multiply, over
 from bireme.ops.math_unary import _real_dtype, cast
+from bireme.ops.open_sizes import surely
 from bireme.ops.reduction import _max, _min, _reduced, _sum, _wide, as_axis, resolve, spread
 
 
@@ -189,7 +190,7 @@ def cdist(
         )
     if p == 2 and (
         compute_mode == modes[1]
-        or (compute_mode == modes[0] and (x.shape[-2] > 25 or y.shape[-2] > 25))
+        or (compute_mode == modes[0] and surely(lambda: x.shape[-2] > 25 or y.shape[-2] > 25))
     ):
         return _euclidean(x, y)
     return _p_norm(minus(unsqueeze(x, -2), unsqueeze(y, -3)), float(p), -1, False)

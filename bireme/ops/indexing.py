@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from bireme.ops.axes import axis_in, ints
 from bireme.ops.dimensions import dimensions
 from bireme.ops.manipulation import _expand, reshape
 from bireme.ops.nn_support import like, wide
+from bireme.ops.open_sizes import surely
 from bireme.ops.slice_ops import pick_set
 from bireme.ops.slicing import _parse, in_range
 
@@ -258,6 +260,11 @@ def _spots(xp: Any, index: Any) -> tuple[Any, ...]:
 def _gather_nd_infer(x: Aval, index: Aval) -> Aval:
     _integers(index)
     depth = index.shape[-1]
+    if type(depth) is not int:
+        raise ShapeMismatch(
+            "the last dimension of index is open, but it decides the rank of the result; declare "
+            "its size"
+        )
     if depth > x.ndim:
         raise ShapeMismatch(
             f"the last dimension of index is {depth}, but x has only {x.ndim} dimensions"
@@ -664,7 +671,7 @@ def masked_scatter(x: Tensor, mask: Tensor, value: Tensor, name: str | None = No
     shape = broadcast_shapes(mask._value.aval.shape, x._value.aval.shape)
     if shape != x._value.aval.shape:
         x = _expand(x, shape)
-    if value.size < x.size:
+    if surely(lambda: math.prod(value.shape) < math.prod(x.shape)):
         wanted = int(np.broadcast_to(mask.numpy(), shape).sum())
         if wanted > value.size:
             raise InvalidArgument(

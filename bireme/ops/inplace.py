@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 
 from bireme.api.in_place import in_place_of
 from bireme.api.public import method, public
@@ -77,8 +78,15 @@ def t_(input: Tensor, name: str | None = None) -> Tensor:
     return transpose_(input, (1, 0)) if input.ndim == 2 else input
 
 
+@wraps(cumprod)
+def _cumprod_with_dtype(
+    x: Tensor, dim: int | None = None, dtype: DTypeLike | None = None, name: str | None = None
+) -> Tensor:
+    return cumprod(x, dim, dtype=dtype)
+
+
 @public
-@in_place_of(cumprod)
+@in_place_of(_cumprod_with_dtype)
 def cumprod_(
     x: Tensor, dim: int | None = None, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
@@ -205,7 +213,9 @@ def resize_(x: Tensor, shape: Shape, fill_zero: bool = False, name: str | None =
     want = ints(shape)
     flat, count = shapes._reshape(x, (-1,)), math.prod(want)
     have = math.prod(x._value.aval.shape)
-    if count < have:
+    if type(have) is not int:
+        flat = pad(flat, [0, count])[:count]
+    elif count < have:
         flat = flat[:count]
     elif count > have:
         flat = pad(flat, [0, count - have])

@@ -15,6 +15,7 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in, dimension_in, ints, number
 from bireme.ops.manipulation import atleast_1d, atleast_2d, atleast_3d, reshape
+from bireme.ops.open_sizes import least, most
 
 
 def _one_dtype(x: list[Aval]) -> None:
@@ -254,14 +255,20 @@ def tensor_split(
             raise InvalidArgument(
                 f"[tensor_split] the number of parts must be positive. Received: {num_or_indices}"
             )
+        if type(size) is not int:
+            raise InvalidArgument(
+                f"[tensor_split] dimension {at} is open and cannot be cut into a number of parts; "
+                "give positions"
+            )
         base, extra = divmod(size, num_or_indices)
         sections = (base + 1,) * extra + (base,) * (num_or_indices - extra)
         return _split(x, sections, at)
-    cuts = [min(max(i + size if i < 0 else i, 0), size) for i in ints(num_or_indices, "indices")]
+    places = ints(num_or_indices, "indices")
+    cuts = [least(most(i + size if i < 0 else i, 0), size) for i in places]
     bounds = [0, *cuts, size]
     from bireme.ops.slicing import slice_along
 
-    return [slice_along(x, at, a, max(a, b)) for a, b in pairwise(bounds)]
+    return [slice_along(x, at, a, most(a, b)) for a, b in pairwise(bounds)]
 
 
 @public

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from bireme.core.tensor import Tensor
 from bireme.ops.axes import axis_in, dimension_in, ints
 from bireme.ops.math import multiply, plus
 from bireme.ops.math_unary import cast, conj_of
+from bireme.ops.open_sizes import diagonal_length
 
 # --- matmul -----------------------------------------------------------------------------------
 
@@ -240,6 +242,8 @@ def multi_dot(x: Sequence[Tensor], name: str | None = None) -> Tensor:
     rows = [1 if m.ndim == 1 and i == 0 else m.shape[0] for i, m in enumerate(tensors)]
     sizes = [*rows, 1 if tensors[-1].ndim == 1 else tensors[-1].shape[1]]
     count = len(tensors)
+    if not all(type(size) is int for size in sizes):
+        return functools.reduce(matmul, tensors)  # nobody knows which order is the best
     best: dict[tuple[int, int], tuple[Any, int]] = {(i, i): (0, i) for i in range(count)}
     for span in range(1, count):
         for i in range(count - span):
@@ -533,7 +537,13 @@ def _check_diagonal(x: Any, offset: int, axis1: int, axis2: int) -> None:
         raise InvalidArgument("axis1 and axis2 must be different dimensions")
 
 
-@op(vjp=_diagonal_vjp, check=_check_diagonal, exact=True)
+def _diagonal_type(x: Aval, offset: int, axis1: int, axis2: int) -> Aval:
+    a, b = axis1 % x.ndim, axis2 % x.ndim
+    rest = [d for i, d in enumerate(x.shape) if i not in (a, b)]
+    return aval((*rest, diagonal_length(x.shape[a], x.shape[b], offset)), x.dtype)
+
+
+@op(vjp=_diagonal_vjp, check=_check_diagonal, exact=True, infer=_diagonal_type)
 def diagonal(xp, x, offset=0, axis1=0, axis2=1):
     """The elements whose index along axis2 is that along axis1 plus `offset`."""
     return xp.diagonal(x, offset, axis1, axis2)

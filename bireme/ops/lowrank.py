@@ -14,6 +14,7 @@ from bireme.ops.linalg import matmul
 from bireme.ops.manipulation import matrix_transpose
 from bireme.ops.math import minus, multiply, plus
 from bireme.ops.math_unary import cast, conj
+from bireme.ops.open_sizes import least, surely
 from bireme.ops.random import standard_normal
 from bireme.ops.reduction import mean
 
@@ -70,13 +71,13 @@ def _range_of(x: Tensor, q: int, niter: int) -> Tensor:
 def _check_lowrank(name: str, x: Tensor, q: int | None, niter: int) -> int:
     if x.ndim < 2:
         raise ShapeMismatch(f"[{name}] takes a matrix, or a batch of them. Received: {x.shape}")
-    most = min(x.shape[-2:])
-    q = min(6, most) if q is None else q
-    if not 0 <= q <= most:
-        raise InvalidArgument(f"[{name}] q must be between 0 and {most}. Received: {q}")
+    largest = least(*x.shape[-2:])
+    rank = least(6, largest) if q is None else q
+    if surely(lambda: rank < 0) or surely(lambda: rank > largest):
+        raise InvalidArgument(f"[{name}] q must be between 0 and {largest}. Received: {q}")
     if niter < 0:
         raise InvalidArgument(f"[{name}] niter must be 0 or more. Received: {niter}")
-    return q
+    return rank
 
 
 @public(method=True)

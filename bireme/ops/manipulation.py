@@ -466,6 +466,24 @@ def _expand(xp, x, shape=()):
     return xp.broadcast_to(x, _expanded(x.shape, shape))
 
 
+def _expand_like_infer(x: Aval, y: Aval) -> Aval:
+    extra = y.ndim - x.ndim
+    pairs = zip(x.shape, y.shape[max(extra, 0) :], strict=False)
+    known = [(a, b) for a, b in pairs if type(a) is int and type(b) is int]
+    if extra < 0 or any(a not in (1, b) for a, b in known):
+        raise ShapeMismatch(
+            f"a tensor of shape {list(x.shape)} cannot take the shape {list(y.shape)}; only "
+            "dimensions of size 1 can be expanded"
+        )
+    return aval(y.shape, x.dtype)
+
+
+@op(name="expand_as", infer=_expand_like_infer, vjp=lambda xp, grad: (grad, None), exact=True)
+def _expand_like(xp, x, y):
+    """Dimensions of size 1 repeated until `x` has the shape of `y`."""
+    return xp.broadcast_to(x, y.shape)
+
+
 @public(also={"input": "x", "size": "shape"})
 def expand(x: Tensor, shape: Shape, *more: int, name: str | None = None) -> Tensor:
     """Dimensions of size 1 repeated until `x` has `shape`; -1 keeps a dimension."""
@@ -489,7 +507,9 @@ def expand_as(
         y = second_name("expand_as", "y", y, "other", other)
     if y is None:
         raise not_a_tensor("expand_as", "y", y)
-    return _expand(x, y._value.aval.shape)
+    if y._value.aval.is_static:
+        return _expand(x, y._value.aval.shape)
+    return _expand_like(x, y)
 
 
 @public(method=True)

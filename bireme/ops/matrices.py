@@ -15,6 +15,7 @@ from bireme.core.op import op
 from bireme.core.tensor import Tensor, constant
 from bireme.ops.axes import axis_in, ints
 from bireme.ops.creation import _SMALL, _one_of, _shape, placed, to_tensor, zeros
+from bireme.ops.open_sizes import diagonal_length, surely
 
 
 @public(also={"m": "num_columns", "n": "num_rows"}, out=True)
@@ -33,7 +34,7 @@ def eye(
     columns = rows if num_columns is None else ints(num_columns, "num_columns")[0]
     _shape((rows, columns), "eye")
     want = _one_of(dtype, "eye", "is_integer is_floating is_complex")
-    if rows * columns * want.itemsize <= _SMALL:
+    if surely(lambda: rows * columns * want.itemsize <= _SMALL):
         made = constant(np.eye(rows, columns, dtype=want.numpy))
     else:
         made = _eye(rows=rows, columns=columns, dtype=want.name)
@@ -87,8 +88,7 @@ def _diag_type(x: Aval, padding: Any, offset: int) -> Aval:
         n = (x.shape[0] if x.ndim else 1) + abs(offset)
         return aval((n, n), x.dtype)
     rows, columns = x.shape
-    n = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
-    return aval((max(0, n),), x.dtype)
+    return aval((diagonal_length(rows, columns, offset),), x.dtype)
 
 
 def _diag_vjp(xp: Any, grad: Any, types: Any, offset: int) -> tuple[Any, None]:
@@ -203,8 +203,8 @@ def vander(
     if x.ndim != 1:
         raise ShapeMismatch(f"[vander] takes a vector. Received: {x.shape}")
     count = x.shape[0] if n is None else n
-    if count < 0:
+    if surely(lambda: count < 0):
         raise InvalidArgument(f"[vander] n must be 0 or more. Received: {n}")
-    if count > 1 and x.dtype.name == "bool":
+    if x.dtype.name == "bool" and not surely(lambda: count <= 1):
         raise TypeMismatch("[vander] x is bool, which has no powers; write x.astype('int64')")
     return zeros([x.shape[0], 0], x.dtype) if count == 0 else _vander(x, count, increasing)

@@ -14,6 +14,7 @@ from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.ops.nn_support import one_of, pad_constant, scatter_add
+from bireme.ops.open_sizes import surely
 
 public = namespace("paddle.nn.functional")
 
@@ -52,9 +53,9 @@ def _copy_check(x: Aval, pairs: Any, mode: str) -> None:
             raise InvalidArgument(f"mode={mode!r} takes no negative padding, not {(lo, hi)}")
         if n == 0 and (lo or hi):
             raise ShapeMismatch("a dimension of size 0 has nothing to copy; use mode='constant'")
-        if mode == "reflect" and max(lo, hi) >= n > 0 and (lo or hi):
+        if mode == "reflect" and (lo or hi) and surely(lambda n=n, w=(lo, hi): max(w) >= n > 0):
             raise ShapeMismatch(f"reflecting {(lo, hi)} elements needs more than {n} of them")
-        if mode == "circular" and max(lo, hi) > n:
+        if mode == "circular" and surely(lambda n=n, w=(lo, hi): max(w) > n):
             raise ShapeMismatch(f"repeating {(lo, hi)} elements needs at least so many, not {n}")
 
 

@@ -24,6 +24,7 @@ from bireme.ops.pooling import (
     _max_pool,
     _max_pool_with_index,
 )
+from bireme.ops.pooling_windows import OpenPlan
 from bireme.ops.random_bits import uniform
 
 public = namespace("paddle.nn.functional")
@@ -53,7 +54,9 @@ def _uneven(starts: Any, ends: Any) -> Plan:
     )
 
 
-def _adaptive_plan(n: Any, count: int) -> Plan:
+def _adaptive_plan(n: Any, count: Any) -> Any:
+    if type(n) is not int and not (type(count) is int and count == 1):
+        return OpenPlan(n, count, _adaptive_plan)
     if n % count == 0:
         return (n // count, n // count, count)
     places = np.arange(count)
@@ -70,7 +73,7 @@ def _adaptive(
         raise ShapeMismatch(
             f"[{function}] an image without pixels has no windows. Received: shape {x.shape}"
         )
-    if min(sizes) < 1:
+    if any(type(s) is int and s < 1 for s in sizes):
         raise InvalidArgument(
             f"[{function}] output_size must be positive. Received: {output_size!r}"
         )

@@ -7,14 +7,30 @@ index tuples, one per place in the window, for the uneven windows of adaptive po
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bireme.capture.symbols import evaluate
 from bireme.host import jax_door
 from bireme.ops.nn_support import channel_shape, scatter_add
 
 Plan = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class OpenPlan:
+    """The windows of an axis of open size; `with_sizes` makes the plan when it is known."""
+
+    size: Any
+    count: Any
+    plan: Callable[[int, int], Plan]
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Plan:
+        count = self.count if type(self.count) is int else evaluate(str(self.count), sizes)
+        return self.plan(evaluate(str(self.size), sizes), count)
 
 
 def is_even(plan: Plan) -> bool:
@@ -66,7 +82,9 @@ def put_parts(xp: Any, parts: list[Any], axis: int, plan: Plan, length: Any) -> 
     return total
 
 
-def plan_count(plan: Plan) -> Any:
+def plan_count(plan: Plan | OpenPlan) -> Any:
+    if isinstance(plan, OpenPlan):
+        return plan.count
     return plan[2] if is_even(plan) else len(plan[0])
 
 

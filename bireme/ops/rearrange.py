@@ -20,6 +20,7 @@ from bireme.ops.joining import unstack_at
 from bireme.ops.linalg import diagonal as _diagonal
 from bireme.ops.manipulation import flatten, reshape, transpose
 from bireme.ops.nn_support import scatter_add
+from bireme.ops.open_sizes import diagonal_length, surely
 from bireme.ops.slicing import FULL, GETITEM
 
 
@@ -96,20 +97,16 @@ def rot90(x: Tensor, k: int = 1, axes: Sequence[int] = (0, 1), name: str | None 
 # --- diagonals ----------------------------------------------------------------------------------
 
 
-def _diagonal_length(rows: Any, columns: Any, offset: int) -> Any:
-    return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-
-
 def _diagonal_infer(x: Aval, offset: int, axis1: int, axis2: int) -> Aval:
     rest = [d for i, d in enumerate(x.shape) if i not in (axis1, axis2)]
-    return aval((*rest, _diagonal_length(x.shape[axis1], x.shape[axis2], offset)), x.dtype)
+    return aval((*rest, diagonal_length(x.shape[axis1], x.shape[axis2], offset)), x.dtype)
 
 
 def _on_diagonal(xp: Any, x: Any, values: Any, offset: int, axis1: int, axis2: int) -> Any:
     """`x` with `values` on its diagonal."""
     order = [i for i in range(x.ndim) if i not in (axis1, axis2)] + [axis1, axis2]
     moved = xp.transpose(x, order)
-    n = _diagonal_length(x.shape[axis1], x.shape[axis2], offset)
+    n = diagonal_length(x.shape[axis1], x.shape[axis2], offset)
     steps = np.arange(n)
     spot = (..., steps + max(-offset, 0), steps + max(offset, 0))
     if xp is np:
@@ -242,7 +239,7 @@ def _as_strided_infer(x: Aval, shape: Any, stride: Any, offset: int) -> Aval:
     if len(shape) != len(stride):
         raise ShapeMismatch("shape and stride must have the same length")
     last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
-    if 0 not in shape and not 0 <= last < math.prod(x.shape):
+    if 0 not in shape and (last < 0 or surely(lambda: last >= math.prod(x.shape))):
         raise InvalidArgument(f"the view reaches element {last} of {math.prod(x.shape)}")
     return aval(shape, x.dtype)
 
@@ -305,7 +302,7 @@ def unfold(x: Tensor, axis: int, size: int, step: int, name: str | None = None) 
     """Windows of `size` elements along `axis`, `step` apart, as a new last dimension; a view."""
     at = dimension_in(axis, x.ndim, "unfold")
     length = x._value.aval.shape[at]
-    if not 0 < size <= length or step <= 0:
+    if size <= 0 or surely(lambda: size > length) or step <= 0:
         raise InvalidArgument(
             f"[unfold] size must be in [1, {length}] and step positive. Received: size={size}, "
             f"step={step}"

@@ -17,6 +17,7 @@ from bireme.core.tensor import Tensor, constant
 from bireme.host import jax_door
 from bireme.ops.axes import axis_in, number
 from bireme.ops.contents import Result, reads_contents
+from bireme.ops.open_sizes import surely
 
 # --- where ------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ def kthvalue(
     """The k-th smallest element along `axis` and where it is."""
     where_ = axis_in(-1 if axis is None else axis, x.ndim, "kthvalue")
     length = x.shape[where_] if x.ndim else 1
-    if not 1 <= k <= length:
+    if k < 1 or surely(lambda: k > length):
         raise InvalidArgument(
             f"[kthvalue] k must be from 1 to the length {length} of axis {where_}. Received: k={k}"
         )

@@ -35,6 +35,7 @@ from bireme.core.tensor import Tensor, constant
 from bireme.core.views import Step, as_view, assign, check_inplace
 from bireme.ops.axes import axis_in, dimension_in, ints, number
 from bireme.ops.contents import Result, reads_contents_if_given
+from bireme.ops.open_sizes import surely
 from bireme.ops.slice_ops import (
     AT,
     FULL,
@@ -413,7 +414,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     size = input._value.aval.shape[dimension_in(dim, input.ndim, "narrow", "dim")]
     first = number(start, "start")
     first = first + size if first < 0 else first
-    if length < 0 or not 0 <= first <= size - length:
+    if length < 0 or surely(lambda: first < 0) or surely(lambda: first > size - length):
         raise InvalidArgument(
             f"[narrow] start and length must lie within dimension {dim} of size {size}. Received: "
             f"start={start}, length={length}"

@@ -118,3 +118,65 @@ def test_an_output_size_is_held_against_an_open_size_when_it_is_fed() -> None:
     assert run(main, {"x": np.ones((2, 1, 3), "float32")}, [made])[0].shape == (2, 1, 8)
     with pytest.raises(ShapeMismatch, match="output size 8"):
         run(main, {"x": np.ones((2, 1, 9), "float32")}, [made])
+
+
+F = paddle.nn.functional
+SQUARE = ["n", "n"]
+
+
+@pytest.mark.parametrize(
+    ("function", "declared", "fed"),
+    [
+        (lambda x: F.adaptive_avg_pool2d(x, [3, 2]), [None] * 4, (2, 3, 7, 5)),
+        (lambda x: F.adaptive_max_pool2d(x, [None, 2]), [None] * 4, (2, 3, 6, 5)),
+        (lambda x: F.interpolate(x, size=[7, 6], mode="area"), [None] * 4, (1, 2, 4, 4)),
+        (lambda x: F.pad(x, [1, 2, 0, 1], mode="reflect"), [None] * 4, (2, 3, 4, 4)),
+        (lambda x: F.pad(x, [1, 2, 0, 1], mode="circular"), [None] * 4, (2, 3, 4, 4)),
+        (lambda x: paddle.eye(x.shape[0]) + x, SQUARE, (3, 3)),
+        (lambda x: paddle.einsum("i->ii", x), [None], (3,)),
+        (lambda x: paddle.trace(x, offset=1), [None, None], (3, 4)),
+        (lambda x: paddle.diagonal(x, -1), [None, None], (3, 4)),
+        (lambda x: paddle.diag(x, 1), [None, None], (3, 4)),
+        (lambda x: paddle.tensor_split(x, [2, 5]), [None, None], (7, 2)),
+        (lambda x: paddle.kthvalue(x, 2), [None, None], (3, 5)),
+        (lambda x: paddle.cdist(x, x + 1), [None, None], (3, 4)),
+        (lambda x: paddle.linalg.lu(x), SQUARE, (3, 3)),
+        (lambda x: paddle.linalg.multi_dot([x, x.T, x]), [None, None], (2, 3)),
+        (lambda x: paddle.as_strided(x, [2, 2], [4, 1], 4), [None, None], (3, 4)),
+        (lambda x: x.narrow(0, 1, 2), [None, None], (4, 3)),
+        (lambda x: x.unfold(0, 2, 2), [None], (6,)),
+    ],
+)
+def test_a_decision_waits_for_the_sizes_that_are_fed(function, declared, fed) -> None:
+    array = np.random.default_rng(0).random(fed, "float32")
+    main = static.Program()
+    with static.program_guard(main):
+        made = function(static.data("x", declared))
+        results = list(made) if isinstance(made, list | tuple) else [made]
+    found = static.Executor().run(main, {"x": array}, results)
+    paddle.disable_static()
+    expected = function(paddle.to_tensor(array))
+    for got, want in zip(found, expected if len(results) > 1 else [expected], strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_wrong_for_the_sizes_that_are_fed_is_refused_then() -> None:
+    main = static.Program()
+    with static.program_guard(main):
+        made = F.pad(static.data("x", [None] * 4), [3, 0, 0, 0], mode="reflect")
+    with pytest.raises(ShapeMismatch, match="reflecting"):
+        static.Executor().run(main, {"x": _ones(1, 1, 3, 3)}, [made])
+    with static.program_guard(static.Program()), pytest.raises(ShapeMismatch, match="is open"):
+        paddle.gather_nd(static.data("y", [3, 4]), static.data("i", [2, None], "int64"))
+
+
+def test_a_tensor_expands_to_the_size_that_the_other_is_fed_with() -> None:
+    main = static.Program()
+    with static.program_guard(main):
+        x, y = static.data("x", [None, 3]), static.data("y", [None, 3])
+        x.stop_gradient = False
+        made = paddle.expand_as(x, y)
+        grad = static.gradients([made], [x])[0]
+    found = static.Executor().run(main, {"x": _ones(1, 3), "y": _ones(4, 3)}, [made, grad])
+    np.testing.assert_array_equal(found[0], _ones(4, 3))
+    np.testing.assert_array_equal(found[1], np.full((1, 3), 4.0))
