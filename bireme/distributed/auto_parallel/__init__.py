@@ -2,6 +2,7 @@
 
 from bireme.distributed.auto_parallel.dataloader import ShardDataloader, shard_dataloader
 from bireme.distributed.auto_parallel.dist_model import DistModel, to_static
+from bireme.distributed.auto_parallel.engine import Engine
 from bireme.distributed.auto_parallel.local import (
     DistAttr,
     LocalLayer,
@@ -46,6 +47,7 @@ __all__ = [
     "ConvParallel",
     "DistAttr",
     "DistModel",
+    "Engine",
     "LocalLayer",
     "PlanBase",
     "PrepareContextParallel",

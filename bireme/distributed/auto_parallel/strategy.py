@@ -175,7 +175,8 @@ _PARTS = {
 
 class Strategy:
     """Settings of a training step: `sharding`, `gradient_merge`, `amp`, `recompute`, `pipeline`
-    and `fused_passes`.
+    and `fused_passes`. `auto_mode` is the Engine's: with "semi" a model that lies on a mesh stays
+    as it is, with "full" the rest of it is planned.
 
     >>> Strategy({"sharding": {"enable": True, "stage": 2}}).sharding.stage
     2
@@ -187,11 +188,13 @@ class Strategy:
     recompute: RecomputeConfig
     pipeline: PipelineConfig
     fused_passes: FusedPassesConfig
+    auto_mode: str
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         if config is not None and not isinstance(config, dict):
             raise InvalidArgument(f"[Strategy] config is a dict. Received: {config!r:.80}")
         given = dict(config or {})
+        self.auto_mode = given.pop("auto_mode", "semi")
         for name, kind in _PARTS.items():
             self.__dict__[name] = kind(given.pop(name, None))
         if given:
@@ -205,6 +208,11 @@ class Strategy:
             getattr(self, name).check()
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "auto_mode":
+            if value not in ("semi", "full"):
+                raise InvalidArgument(f"[Strategy] auto_mode is semi or full. Received: {value!r}")
+            self.__dict__[name] = value
+            return
         raise InvalidArgument(
             f"[Strategy] {name!r} cannot be replaced; set fields of {', '.join(_PARTS)}, as in "
             "strategy.sharding.enable = True"

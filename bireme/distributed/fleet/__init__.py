@@ -1,5 +1,6 @@
 """paddle.distributed.fleet: a job as one object. The functions are methods of one `Fleet`."""
 
+from bireme.distributed import auto_parallel as auto
 from bireme.distributed.fleet import meta_parallel, utils
 from bireme.distributed.fleet.data_generator import (
     MultiSlotDataGenerator,
@@ -53,6 +54,7 @@ __all__ = [
     "UserDefinedRoleMaker",
     "UtilBase",
     "all_reduce",
+    "auto",
     "barrier_worker",
     "distributed_model",
     "distributed_optimizer",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bireme.optimizer.optimizer import Optimizer
 
 _KINDS = (WHOLE, COLUMNS, ROWS)
+_RIVALS = 3  # how many times the fastest's time a candidate may take to be shown
 _RECOMPUTE = ("auto", "none", "all")
 
 
@@ -180,7 +181,7 @@ class Search:
         self.experts = [w.type.shape[0] for w in reading.weights.values() if w.is_expert]
         self.flops = reading.flops_of_row()
         self.best: dict[tuple[int, ...], Outcome] = {}
-        self._least = math.inf
+        self._least = self._fastest = math.inf
 
     def run(self, limit: float) -> list[Outcome]:
         """The best outcome for each division of the devices, the fastest first."""
@@ -229,13 +230,15 @@ class Search:
             for d in self._schedules(mp, ep, rows, left, scheduling.units):
                 family = (d.dp, d.mp, d.pp, d.ep)
                 known = self.best.get(family)
-                if known is not None and scheduling.at_least(d) >= known.seconds:
+                bound = _RIVALS * self._fastest if known is None else known.seconds
+                if scheduling.at_least(d) >= bound:
                     continue
                 found = scheduling.outcome(d, limit, self.recompute)
                 if found is None:
                     self._least = min(self._least, scheduling.smallest)
                 elif known is None or found.seconds < known.seconds:
                     self.best[family] = found
+                    self._fastest = min(self._fastest, found.seconds)
 
     def _schedules(self, mp: int, ep: int, rows: int, left: int, units: int) -> Iterator[Degrees]:
         for pp in [1] if self.real else self._divisors("pp", left):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from bireme.distributed.planner.choosing import Solution, Step, Unit
@@ -53,6 +54,16 @@ class Load:
     transient: float
     count: int
 
+    @cached_property
+    def dense(self) -> tuple[float, float]:
+        """Numbers and bytes of all weights but those of experts."""
+        return _summed(self.weights)
+
+    @cached_property
+    def expert(self) -> tuple[float, float]:
+        """Numbers and bytes of the experts' weights."""
+        return _summed(self.experts)
+
 
 @dataclass
 class Stage:
@@ -88,6 +99,10 @@ class Outcome:
     @property
     def recomputed(self) -> int:
         return sum(sum(s.recomputed.values()) for s in self.stages)
+
+
+def _summed(weights: dict[int, tuple[float, float]]) -> tuple[float, float]:
+    return sum(n for n, _ in weights.values()), sum(b for _, b in weights.values())
 
 
 def loads_of(reading: Reading, splits: Splits, solution: Solution) -> list[Load]:
@@ -140,7 +155,7 @@ class Scheduling:
 
     def at_least(self, d: Degrees) -> float:
         """A time that no schedule of these degrees beats."""
-        return d.micro_batches * self.seconds / d.pp
+        return (d.micro_batches + (d.pp - 1) / d.virtual) * self.seconds / d.pp
 
     def outcome(self, d: Degrees, limit: float, recompute: str) -> Outcome | None:
         """The step of these degrees, within so many bytes a device; None if it does not fit.
@@ -231,10 +246,9 @@ class Scheduling:
                 weights |= load.weights
                 experts |= load.experts
             else:
-                total_w += count * sum(n for n, _ in load.weights.values())
-                bytes_w += count * sum(b for _, b in load.weights.values())
-                total_e += count * sum(n for n, _ in load.experts.values())
-                bytes_e += count * sum(b for _, b in load.experts.values())
+                dense, expert = load.dense, load.expert
+                total_w, bytes_w = total_w + count * dense[0], bytes_w + count * dense[1]
+                total_e, bytes_e = total_e + count * expert[0], bytes_e + count * expert[1]
         total_w += sum(n for n, _ in weights.values())
         bytes_w += sum(b for _, b in weights.values())
         total_e += sum(n for n, _ in experts.values())
@@ -245,13 +259,7 @@ class Scheduling:
         stage.memory["gradients"] = self.state.gradient * (total_w / g + total_e / ge)
         w, we = (z, ze) if d.zero >= 3 else (1, 1)
         stage.memory["weights"] = bytes_w / w + bytes_e / we
-        largest = max(
-            (
-                sum(b for _, b in (loads[u].weights | loads[u].experts).values())
-                for u, _ in stage.units
-            ),
-            default=0.0,
-        )
+        largest = max(loads[u].dense[1] + loads[u].expert[1] for u, _ in stage.units)
         transient = max(loads[u].transient for u, _ in stage.units)
         if d.zero >= 3:
             transient += 2 * largest
@@ -333,8 +341,8 @@ class Scheduling:
         cluster, m = self.cluster, d.micro_batches
         dense = expert = 0.0
         for unit, count in stage.units:
-            dense += count * sum(b for _, b in self.loads[unit].weights.values())
-            expert += count * sum(b for _, b in self.loads[unit].experts.values())
+            dense += count * self.loads[unit].dense[1]
+            expert += count * self.loads[unit].expert[1]
         seconds = sent = 0.0
         for size, group in (
             (dense, Group(d.dp, d.mp)),
