@@ -61,9 +61,10 @@ test-asan: export BIREME_CACHE_DIR = $(CURDIR)/build/asan
 test-asan: export BIREME_TEST_CACHE_OWNER = make
 test-asan: export CXX = g++
 test-asan: .venv/.dev
-	.venv/bin/python -c "from bireme.kernels import native; p = native.library_path(); p.exists() or native.build(p)"
+	.venv/bin/python -c "from bireme.kernels import native; native.build()"
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv/bin/python -m pytest -n 0 $(wildcard tests/kernels/test_native*.py) \
-		tests/kernels/test_edges.py tests/kernels/test_packed.py tests/kernels/test_layer_norm.py tests/kernels/test_cpu_bfloat16.py
+		tests/kernels/test_edges.py tests/kernels/test_packed.py tests/kernels/test_layer_norm.py tests/kernels/test_cpu_bfloat16.py \
+		tests/kernels/test_direct.py tests/backends/test_fused.py
 
 clients: .venv/.dev
 	.venv/bin/python -m pytest -n 0 -vv -m "slow or not slow" tests/clients

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bireme.backends import fused
 from bireme.backends.base import Backend, Executable, WithFixed
 from bireme.backends.numpy_gradient import NotTraced
 from bireme.core import checks, kernels, requirements
@@ -90,10 +91,12 @@ def _prepared(call: Call) -> Callable[[Call, list[Any]], Any]:
     without one, as a compiled program of its own, cached."""
     if not call.op.runs_on_numpy():
         made = _run_derived if isinstance(call.op, GradOp) else _run_compiled
-    elif _needs_care(call) or not call.single or kernels.may_run_directly(call):
+    elif kernels.may_run_directly(call):
         made = _run
     else:
-        made = _plain(call)
+        care = _needs_care(call) or not call.single
+        made = _run if care else _plain(call)
+        made = fused.runner(call, made) or made
     call.cold = made
     return made
 

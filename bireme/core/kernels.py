@@ -146,12 +146,13 @@ def may_run_directly(call: Call) -> bool:
 
 def direct(call: Call) -> Kernel | None:
     """The kernel that takes this call on NumPy arrays, if it is there by now."""
-    if not may_run_directly(call):
-        return None
-    k = call.direct
-    if k.direct() is None or (_off and (_ALL in _off or k.name in _off)):
-        return None
-    return k
+    k = call.direct if may_run_directly(call) else None
+    return None if k is None or k.direct() is None or is_off(k.name) else k
+
+
+def is_off(name: str) -> bool:
+    """Whether a kernel is switched off."""
+    return bool(_off) and (_ALL in _off or name in _off)
 
 
 def names() -> list[str]:

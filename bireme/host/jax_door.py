@@ -25,9 +25,28 @@ _lock = threading.Lock()
 _jax: Any = None
 
 
+class _Refusal(threading.local):
+    error: Exception | None = None
+
+
+_refusal = _Refusal()
+
+
+@contextmanager
+def refused(error: Exception) -> Iterator[None]:
+    """Inside the block asking for JAX raises `error`: for what runs without it or not at all."""
+    before, _refusal.error = _refusal.error, error
+    try:
+        yield
+    finally:
+        _refusal.error = before
+
+
 def jax() -> Any:
     """The jax module, set up for 64-bit types and the on-disk compilation cache."""
     global _jax
+    if _refusal.error is not None:
+        raise _refusal.error
     if _jax is None:
         with _lock:
             if _jax is None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from bireme.core.aval import aval
 from bireme.core.dtype import as_dtype
+from bireme.core.lowering import computes_at_once
 from bireme.core.op import Call, Op, op
 from bireme.host import jax_door
 
@@ -50,7 +51,7 @@ def update_op(name: str, rule: Rule, advance: Advance | None = None) -> Op:
         before = [xp.reshape(c, ()) for c in clock]
         after = advance(xp, before, hyper) if advance is not None else before
         new_params, new_states = [], [None] * len(states)
-        one = _one_parameter if xp is np else _once
+        one = _one_parameter if computes_at_once(xp) else _once
         for i, (p, setting) in enumerate(zip(params, each, strict=True)):
             olds = [p, *states[i::count]]
             which = grads[count + setting.rows] if setting.rows >= 0 else None

@@ -63,7 +63,7 @@ HANDLERS = (
     "bireme_simple_rnn_backward",
 )
 _FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w"),
+    *("-std=c++17", "-O3", "-fno-math-errno", "-march=native", "-fPIC", "-w"),
     *os.environ.get("BIREME_NATIVE_FLAGS", "").split(),
 )
 
@@ -166,10 +166,26 @@ def _load(wait: bool) -> ctypes.CDLL | None:
 
 
 def _opened(path: Path) -> ctypes.CDLL:
+    return building.opened(path, *_commands())
+
+
+def _commands() -> tuple[list[list[str]], list[str], list[str]]:
+    """The compiler's calls, and the linker's before and after the objects."""
     command = [str(compiler()), *_FLAGS]
     include = f"-I{bundled.include_folder()}"
     sources = [[*command, include, "-c", str(p)] for p in sorted(_here.glob("*.cc"))]
-    return building.opened(path, sources, [*command, "-shared"], [])
+    return sources, [*command, "-shared"], []
+
+
+def build() -> Path:
+    """Build the library without loading it: one with sanitizers loads in processes that began with
+    them only."""
+    folder = cache_folder.inside("native")
+    if folder is None or compiler() is None:
+        raise building.BuildFailed("there is no cache folder, or no C++ compiler")
+    path = library_path(folder)
+    building.build(path, *_commands())
+    return path
 
 
 def _register(library: Any) -> None:

@@ -34,6 +34,20 @@ def opened(
     `sources` are the compiler's calls, `link` and `libraries` the linker's around the objects.
     Raises BuildFailed, also for a build that failed a short time ago.
     """
+    while True:
+        build(target, sources, link, libraries)
+        try:
+            return ctypes.CDLL(str(target))
+        except OSError as e:
+            if target.exists():
+                raise BuildFailed(f"{target} cannot be loaded: {e}") from e
+            # Removed as an old one, a moment ago.
+
+
+def build(
+    target: Path, sources: Sequence[Sequence[str]], link: Sequence[str], libraries: Sequence[str]
+) -> None:
+    """The same without loading it."""
     plan = json.dumps(
         {
             "target": str(target),
@@ -44,14 +58,7 @@ def opened(
         }
     )
     started = 0
-    while True:
-        if is_there(target):
-            try:
-                return ctypes.CDLL(str(target))
-            except OSError as e:
-                if target.exists():
-                    raise BuildFailed(f"{target} cannot be loaded: {e}") from e
-                continue  # removed as an old one, a moment ago
+    while not is_there(target):
         with builder.lock(target) as free:
             pass
         if free:

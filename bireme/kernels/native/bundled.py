@@ -38,7 +38,7 @@ VARIANTS = {
     ),
     "aarch64": (Variant("neon", ("-march=armv8-a",), frozenset()),),
 }
-COMMON = ("-std=c++17", "-O3", "-fPIC", "-w", "-mtune=generic")
+COMMON = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC", "-w", "-mtune=generic")
 _TIMEOUT = 1800  # seconds for one source
 
 

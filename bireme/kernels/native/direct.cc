@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "share.h"
 #include "xla/ffi/api/c_api.h"
 
 // XLA's header declares these two, and leaves to whoever calls handlers what they are.
@@ -76,8 +77,10 @@ class Pool {
   int64_t started_ = 0;
 };
 
-// Calls work(i) for i in [0, count) on so many threads; the caller is one of them, and waits only
-// for what somebody has begun.
+}  // namespace
+
+namespace bireme {
+
 void Share(int64_t threads, int64_t count, const std::function<void(int64_t)>& work) {
   struct Shared {
     std::atomic<int64_t> next{0}, done{0};
@@ -105,6 +108,10 @@ void Share(int64_t threads, int64_t count, const std::function<void(int64_t)>& w
   run(*shared);
   while (shared->done.load(std::memory_order_acquire) < count) std::this_thread::yield();
 }
+
+}  // namespace bireme
+
+namespace {
 
 XLA_FFI_Error* CreateError(XLA_FFI_Error_Create_Args* args) {
   return new XLA_FFI_Error{args->message, args->errc};
@@ -236,7 +243,7 @@ extern "C" void bireme_shared_product(Sgemm* sgemm, int64_t threads, bool turn_a
   const bool by_rows = m >= n;
   const int64_t length = by_rows ? m : n;
   const int64_t each = ((length + threads - 1) / threads + kStep - 1) / kStep * kStep;
-  Share(threads, (length + each - 1) / each, [=](int64_t i) {
+  bireme::Share(threads, (length + each - 1) / each, [=](int64_t i) {
     const int64_t first = i * each, count = std::min(each, length - first);
     const float* from_a = by_rows ? a + (turn_a ? first : first * lda) : a;
     const float* from_b = by_rows ? b : b + (turn_b ? first * ldb : first);
