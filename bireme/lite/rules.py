@@ -252,7 +252,7 @@ def norm(
     return g.emit(call.op.name, given, x.full, np.float32, [dims], [epsilon])
 
 
-# --- pooling, sums, shapes 
+# --- pooling, sums, shapes
 
 
 @rule("max_pool", "avg_pool")

@@ -20,6 +20,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _PIECE = 1 << 16
+# A client that sends its body more slowly has `receive_seconds` for it in all: a byte now and then
+# would hold its connection for ever.
+_LEAST_BYTES_A_SECOND = 1024
 
 
 @dataclass(slots=True)
@@ -68,24 +71,32 @@ class Http:
         length = self.headers.get("content-length")
         if length is not None and (not length.isdecimal() or int(length) > limit):
             raise TooLarge(f"a body has at most {limit} bytes. Received: {length[:30]}")
-        parts, size, more = [], 0, True
-        while more:
-            try:
-                async with asyncio.timeout(self._settings.receive_seconds):
-                    message = await self._receive()
-            except TimeoutError:
-                raise TooSlow("the rest of the body did not come in time") from None
-            if message["type"] == "http.disconnect":
-                raise ClientGone("the client has gone before its request was whole")
-            part = message.get("body", b"")
-            size += len(part)
-            if size > limit:
-                raise TooLarge(f"a body has at most {limit} bytes")
-            parts.append(part)
-            more = message.get("more_body", False)
+        try:
+            parts = await self._parts(limit)
+        except TimeoutError:
+            raise TooSlow("the rest of the body did not come in time") from None
         self.read = True
         whole = parts[0] if len(parts) == 1 else b"".join(parts)
         return _unpacked(whole, self.headers.get("content-encoding", "identity"), limit)
+
+    async def _parts(self, limit: int) -> list[bytes]:
+        """The body as it comes: no part may take too long, nor all of them together."""
+        parts, size, more = [], 0, True
+        seconds, now = self._settings.receive_seconds, asyncio.get_running_loop().time
+        last = now() + seconds
+        async with asyncio.timeout(seconds) as patience:
+            while more:
+                patience.reschedule(min(now() + seconds, last + size / _LEAST_BYTES_A_SECOND))
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone("the client has gone before its request was whole")
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise TooLarge(f"a body has at most {limit} bytes")
+                parts.append(part)
+                more = message.get("more_body", False)
+        return parts
 
     async def json(self) -> object:
         """The body's document; an empty body is an empty object."""

@@ -23,7 +23,8 @@ class Settings:
         false and answers ask clients to close their connections.
     drain: seconds that running requests have after that.
     body_bytes, header_bytes, connections: limits of HTTP and gRPC.
-    receive_seconds: that a client has to send its headers, and between parts of its body.
+    receive_seconds: that a client has to send its headers, and between parts of its body. A body
+        has as long in all, and a second more for each KiB that came.
     send_seconds: that a client has to take a part of its answer.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 
 from bireme.serving import Options, Server, Settings
@@ -41,6 +42,23 @@ def test_slow_clients_are_refused() -> None:
             assert good.recv(100).startswith(b"HTTP/1.1 200")
         assert one.recv(100).startswith(b"HTTP/1.1 408")
         assert other.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_body_in_drops_is_refused() -> None:
+    """Each of its bytes comes in time, and all of them never would."""
+    head = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\n"
+    settings = Settings(port=0, receive_seconds=1.0)
+    with (
+        Server({"echo": Echo}, settings, Options(max_batch=1)) as made,
+        _connected(made, head + b"Content-Length: 100000\r\n\r\n") as client,
+    ):
+        for _ in range(200):
+            if select.select([client], [], [], 0.1)[0]:
+                break
+            client.sendall(b" ")
+        else:
+            raise AssertionError("it may drip for ever")
+        assert client.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_connections_have_a_limit() -> None:
