@@ -19,9 +19,10 @@ _NO_ONNX = (b"PK", b"\x89", b"GGUF", b"{", b"\x80", b"\x1f\x8b")  # how a protob
 def load(path: str | os.PathLike[str]) -> Layer:
     """The model at `path` as a Layer in eval mode, with `input_specs()` for `jit.save`.
 
-    `path` is a file of `torch.export.save` (`.pt2`), an ONNX, TFLite or Keras file, a net of Caffe
-    (its `.prototxt`, its `.caffemodel` or their folder), or a model that Paddle saved (a folder, a
-    prefix or a file). The content decides, not the ending. Nothing in it is executed.
+    `path` is a file of `torch.export.save` (`.pt2`) or `torch.jit.save`, an ONNX, TFLite or Keras
+    file, a net of Caffe (its `.prototxt`, its `.caffemodel` or their folder), or a model that
+    Paddle saved (a folder, a prefix or a file). The content decides, not the ending. Nothing in
+    it is executed.
     """
     from bireme.convert.paddle.model import find_files, read_model
 
@@ -56,9 +57,9 @@ def load(path: str | os.PathLike[str]) -> Layer:
 
             return OnnxLayer(name)
     raise FileFormatError(
-        f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save, "
-        "an ONNX, TFLite or Keras file, a net of Caffe, or a model that Paddle saved. Weights "
-        "alone are read by paddle.load, language models by bireme.zoo.load"
+        f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save "
+        "or torch.jit.save, an ONNX, TFLite or Keras file, a net of Caffe, or a model that Paddle "
+        "saved. Weights alone are read by paddle.load, language models by bireme.zoo.load"
     )
 
 
@@ -123,8 +124,10 @@ def _begins(name: str, start: bytes, at: int = 0) -> bool:
 
 
 def _is_export(name: str) -> bool:
-    """Whether a file is an archive with the graph of torch.export."""
+    """Whether a file is an archive with the graph of torch.export, or a program of torch.jit."""
     members = _members(name)
+    if any(m.rpartition("/")[2] == "constants.pkl" for m in members):
+        return True
     return any("models/" in m or m.endswith("serialized_exported_program.json") for m in members)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from bireme import passes
 from bireme.capture import symbols, tree
+from bireme.convert import load
 from bireme.convert.paddle import PaddleModel, find_files, read_model
 from bireme.convert.paddle.model import LOD_SUFFIX, read_buffers
 from bireme.core import dtype as dt
@@ -20,6 +21,7 @@ from bireme.core.cache import BoundedCache
 from bireme.core.errors import InvalidArgument
 from bireme.core.graph import Graph
 from bireme.inference.config import ENGINE_PASSES, Config
+from bireme.inference.converted import ConvertedModel
 from bireme.inference.kinds import PrecisionType
 from bireme.io.atomic import replacing
 from bireme.jit import artifact as artifacts
@@ -52,9 +54,9 @@ class Net:
         self._lock = threading.Lock()
         self._graphs: BoundedCache[tuple[Aval, ...], Prepared] = BoundedCache(MAX_GRAPHS)
         self.report = passes.Report()
-        self._source: PaddleModel | artifacts.Artifact = _load(config)
+        self._source: PaddleModel | ConvertedModel | artifacts.Artifact = _load(config)
         source = self._source
-        if isinstance(source, PaddleModel):
+        if not isinstance(source, artifacts.Artifact):
             self.inputs = source.input_names
             self.types = source.input_types
             self.outputs = source.output_names
@@ -97,7 +99,7 @@ class Net:
         if self._options._low_io:  # the model itself is in float32 until its passes have run
             own = self._own_types
             types = [aval(t.shape, o.dtype) for t, o in zip(types, own, strict=True)]
-        if isinstance(source, PaddleModel):
+        if not isinstance(source, artifacts.Artifact):
             captured = source.capture(types)
             graph, count = captured.graph, len(captured.op.given) - len(captured.outer)
             weights = [np.asarray(t._array()) for t in captured.outer]
@@ -172,7 +174,7 @@ def _fits(declared: list[Aval], types: Sequence[Aval]) -> bool:
     return True
 
 
-def _load(config: Config) -> PaddleModel | artifacts.Artifact:
+def _load(config: Config) -> PaddleModel | ConvertedModel | artifacts.Artifact:
     if config._buffers is not None:
         return read_buffers(*config._buffers)
     if config._use_optimized and config._cache_dir:
@@ -188,9 +190,11 @@ def _load(config: Config) -> PaddleModel | artifacts.Artifact:
     stem = path.removesuffix(".json")
     if os.path.exists(f"{stem}.json"):
         return artifacts.read(stem)
+    if os.path.isfile(path):
+        return ConvertedModel(load(path))
     raise InvalidArgument(
         f"there is no model at {path!r}: neither Paddle's files (inference.json, .pdmodel, "
-        "__model__) nor what jit.save writes"
+        "__model__), nor what jit.save writes, nor a file of another framework"
     )
 
 

@@ -220,15 +220,18 @@ def _load(
     beginning = bytes(data[:9])
     # A header length can look like another format's first bytes; a header starts with "{".
     if beginning[8:] != b"{" and not configs.get("safetensors"):
+        if (
+            beginning.startswith(b"PK\x03\x04")
+            or data[: len(torch_file.LEGACY)] == torch_file.LEGACY
+        ):
+            found = torch_file.read_opened(file, name.strip("'"))
+            return found if return_numpy else _with_tensors(found), len(data)
         if paddle_file.looks_like_one(beginning):
             keep = bool(configs.get("keep_name_table"))
             return paddle_file.read(data, name, return_numpy, keep)
         if lod_tensor.looks_like_one(beginning):
             array, end = lod_tensor.read(data, name)
             return array if return_numpy else constant(array), end
-        if beginning.startswith(b"PK\x03\x04"):
-            found = torch_file.read_opened(file, name.strip("'"))
-            return found if return_numpy else _with_tensors(found), len(data)
         for start, what in _FOREIGN:
             if beginning.startswith(start):
                 raise FileFormatError(f"[load] {name} is {what}, not a safetensors file")

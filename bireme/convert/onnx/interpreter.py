@@ -159,7 +159,7 @@ class Run:
         else:
             values.update(self.model.inner_weights(graph))
         values.update(given)
-        for node in graph.node:
+        for node in self.model.nodes(graph):
             if node.op_type == "Constant" and node.output[0] in values:
                 continue  # it is one of the weights
             self.node(node, scope, self.model.opsets, {})
@@ -294,7 +294,8 @@ class Run:
         outside, self.attributes = self.attributes, {}  # a body may be made for this call only
         defaults = {a.name: self._attr(a) for a in body.attribute_proto}
         inner = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
-        for node in body.node:
+        own = any(body is f for f in self.model.functions.values())
+        for node in self.model.nodes(body) if own else body.node:
             self.node(node, scope, {**opsets, **inner}, {**defaults, **attrs})
         self.attributes = outside
         self.depth -= 1

@@ -48,6 +48,15 @@ class Model:
     # being given to another object.
     attributes: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
     inner: dict[int, tuple[Any, dict[str, np.ndarray]]] = field(default_factory=dict)
+    orders: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
+
+    def nodes(self, graph: Any) -> list[Any]:
+        """The nodes of a graph or function, each behind those that it needs. Some writers, such
+        as converters to float16, leave them in another order."""
+        known = self.orders.get(id(graph))
+        if known is None:
+            known = self.orders[id(graph)] = graph, in_order(list(graph.node))
+        return known[1]
 
     def inner_weights(self, graph: GraphProto) -> dict[str, np.ndarray]:
         """The initializers of a graph inside a node."""
@@ -151,6 +160,42 @@ def all_nodes(graph: GraphProto, depth: int = 0) -> Iterator[Any]:
         yield node
         for inner in subgraphs(node):
             yield from all_nodes(inner, depth + 1)
+
+
+def in_order(nodes: list[Any]) -> list[Any]:
+    """Nodes behind those whose results they take; otherwise as they were."""
+    makers = {o: i for i, n in enumerate(nodes) for o in n.output if o}
+    needs = [{makers[i] for i in _taken(n) if i in makers} for n in nodes]
+    if all(max(need, default=-1) < at for at, need in enumerate(needs)):
+        return nodes
+    made: list[Any] = []
+    done, open_ = [False] * len(nodes), [False] * len(nodes)
+    for first in range(len(nodes)):
+        stack = [first]
+        while stack:
+            at = stack[-1]
+            waiting = [] if done[at] else sorted([i for i in needs[at] if not done[i]])
+            if not waiting:
+                stack.pop()
+                if not done[at]:
+                    made.append(nodes[at])
+                done[at] = True
+            elif open_[at]:
+                raise OnnxError(f"{where(nodes[at])} needs its own result")
+            else:
+                open_[at] = True
+                stack += reversed(waiting)
+    return made
+
+
+def _taken(node: NodeProto) -> Iterator[str]:
+    """The values that a node takes, those for the graphs inside it too."""
+    yield from node.input
+    for graph in subgraphs(node):
+        for inner in all_nodes(graph):
+            yield from inner.input
+        for output in graph.output:
+            yield output.name
 
 
 def where(node: NodeProto) -> str:

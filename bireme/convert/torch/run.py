@@ -8,6 +8,7 @@ from typing import Any
 from bireme.convert.torch.aten import rule_of
 from bireme.convert.torch.aten.types import cast
 from bireme.convert.torch.program import Graph, Node, Program, Ref, Subgraph, TorchFileError
+from bireme.convert.torch.writes import write
 from bireme.core.errors import BiremeError
 from bireme.core.tensor import Tensor
 from bireme.core.views import has_family
@@ -82,8 +83,7 @@ def _written(target: Tensor, made: Tensor, scope: dict[str, Any], kept: Set[int]
     where others see the same memory it is written to."""
     made = cast(made, target.dtype)
     if has_family(target) or id(target) in kept:
-        target.copy_(made)
-        return target
+        return write(target, made, "a write")
     for name, value in scope.items():
         if value is target:
             scope[name] = made

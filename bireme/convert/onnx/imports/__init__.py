@@ -64,6 +64,6 @@ def folds(*names: str) -> Callable[[Rule], Rule]:
 for _family in (
     "elementwise", "activations", "reductions", "shapes", "picking", "making", "products",
     "windows", "norms", "resizing", "sampling", "recurrent", "quantised", "detection", "signal",
-    "containers", "control", "text", "known",
+    "containers", "control", "text", "known", "fused", "attention",
 ):  # fmt: skip
     import_module(f"bireme.convert.onnx.imports.{_family}")

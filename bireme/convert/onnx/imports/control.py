@@ -6,18 +6,22 @@ Those that only a run can tell become graph ops while a graph is captured.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import bireme as paddle
 from bireme.convert.onnx.imports import onnx_op
+from bireme.convert.onnx.imports.elementwise import dtype_of
 from bireme.convert.onnx.imports.shapes import shape_of
 from bireme.convert.onnx.reader import OnnxError
-from bireme.core.errors import CaptureError
+from bireme.core.errors import BiremeError, CaptureError
 from bireme.core.tensor import Tensor
+from bireme.core.trace import state
+from bireme.ops.checks import check
 from bireme.ops.control_loops import while_loop
-from bireme.ops.control_record import branch, is_symbolic
+from bireme.ops.control_record import Branch, branch, is_symbolic
 from bireme.ops.indexing import _gather
 
 if TYPE_CHECKING:
@@ -36,15 +40,42 @@ def run_body(n: NodeView, graph: GraphProto, given: list[Any]) -> list[Any]:
 
 @onnx_op("If", host=True)
 def if_(n: NodeView, condition: Any) -> Values:
-    if is_symbolic(condition):
-        made = branch(
-            condition,
-            lambda: _tensors(run_body(n, n.attr("then_branch"), [])),
-            lambda: _tensors(run_body(n, n.attr("else_branch"), [])),
-        )
-        return tuple(made)
+    if is_symbolic(condition) and not state.trace.fold(condition._value):
+        bodies = [n.attr("then_branch"), n.attr("else_branch")]
+        sides = [lambda body=body: _tensors(run_body(n, body, [])) for body in bodies]
+        try:
+            return tuple(branch(condition, sides[0], sides[1]))
+        except BiremeError as e:
+            return _only_possible(condition, sides, e)
     taken = bool(np.ravel(n.known(condition))[0])
     return tuple(run_body(n, n.attr("then_branch" if taken else "else_branch"), []))
+
+
+def _only_possible(
+    condition: Tensor, sides: list[Callable[[], list[Tensor]]], error: BiremeError
+) -> Values:
+    """The results of the one branch that these input sizes allow.
+
+    ONNX runs a branch when it is taken, and the other may be wrong for these sizes. A call that
+    takes it all the same raises; in a saved graph, which cannot raise, it gives NaN."""
+    possible = [at for at, side in enumerate(sides) if _can_be_recorded(side)]
+    if len(possible) != 1:
+        raise error
+    made = sides[possible[0]]()
+    if not all(dtype_of(m).kind == "f" for m in made):
+        raise error
+    fits = condition.reshape([]).astype("bool")
+    fits = fits if possible[0] == 0 else paddle.logical_not(fits)
+    check(fits, f"an If took a branch that these input sizes do not allow: {error}", OnnxError)
+    return tuple([paddle.where(fits, m, paddle.full_like(m, float("nan"))) for m in made])
+
+
+def _can_be_recorded(side: Callable[[], list[Tensor]]) -> bool:
+    try:
+        Branch(side)
+    except BiremeError:
+        return False
+    return True
 
 
 def _tensors(values: list[Any]) -> list[Tensor]:

@@ -23,6 +23,7 @@ from bireme.convert.onnx.imports.shapes import (
 )
 from bireme.convert.onnx.reader import check_known, check_size
 from bireme.convert.onnx.writer import onnx_package
+from bireme.convert.sizes import same_size
 from bireme.core.dtype import as_dtype
 from bireme.core.errors import BiremeError
 
@@ -96,6 +97,13 @@ def _trunc_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (exact * np.sign(x) * np.sign(y)).astype(x.dtype)
 
 
+def _equal(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """An open size equals a number only where that is certain either way."""
+    if is_symbolic(x) or is_symbolic(y):
+        return np.asarray(np.frompyfunc(same_size, 2, 1)(x, y))
+    return np.equal(x, y)
+
+
 def _mod(n: NodeView, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.fmod(x, y) if n.attr("fmod", 0) else np.mod(x, y)
 
@@ -103,7 +111,7 @@ def _mod(n: NodeView, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 _NUMPY: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": _trunc_divide,
     "Neg": np.negative, "Abs": np.abs, "Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt,
-    "Equal": np.equal, "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal,
+    "Equal": _equal, "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal,
     "GreaterOrEqual": np.greater_equal, "And": np.logical_and, "Or": np.logical_or,
     "Not": np.logical_not, "Where": np.where,
 }  # fmt: skip
@@ -124,7 +132,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     return fold
 
 
-_TESTS = (np.equal, np.less, np.greater, np.less_equal, np.greater_equal)
+_TESTS = (_equal, np.less, np.greater, np.less_equal, np.greater_equal)
 
 
 def _bounded(*xs: np.ndarray) -> None:

@@ -54,6 +54,7 @@ for _family in (
     "windows",
     "norms",
     "losses",
+    "recurrent",
     "symbolic",
     "control",
 ):
