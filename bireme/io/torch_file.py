@@ -11,7 +11,7 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -39,15 +39,39 @@ _STORAGES = {
     "ComplexDoubleStorage": dt.complex128,
 }
 _DTYPES = {
-    "float": "float32", "half": "float16", "double": "float64", "long": "int64", "int": "int32",
-    "short": "int16", "cfloat": "complex64", "cdouble": "complex128",
-    **{n: n for n in ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16",
-                      "int8", "uint8", "bool", "complex64", "complex128", "float8_e4m3fn",
-                      "float8_e5m2")},
-}  # fmt: skip
+    "float": "float32",
+    "half": "float16",
+    "double": "float64",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+    **{
+        n: n
+        for n in (
+            "float32",
+            "float16",
+            "bfloat16",
+            "float64",
+            "int64",
+            "int32",
+            "int16",
+            "int8",
+            "uint8",
+            "bool",
+            "complex64",
+            "complex128",
+            "float8_e4m3fn",
+            "float8_e5m2",
+        )
+    },
+}
 # The first pickle of a file of PyTorch before 1.6: a number that says so.
 LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _PROTOCOL = 1001
+
+Found: TypeAlias = Any  # what a pickle holds
 
 
 class Storage:
@@ -144,8 +168,8 @@ class Reader:
         return machine.run(self.table), machine.at
 
     def finish(
-        self, value: Any, finisher: type[_Finisher] = _Finisher, contents: bool = True
-    ) -> Any:
+        self, value: object, finisher: type[_Finisher] = _Finisher, contents: bool = True
+    ) -> Found:
         """The object with its tensors as arrays; without contents they are zeros, which take no
         memory."""
         for shell, layout in self._waiting:

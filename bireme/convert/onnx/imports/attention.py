@@ -51,10 +51,9 @@ def _attended(
         scores = scores + bias.astype(wide)
     if causal:
         rows, columns = shape_of(q)[2], shape_of(k)[2]
-        seen = (
-            paddle.arange(columns).reshape([1, 1, 1, -1])
-            <= (paddle.arange(rows) + (columns - rows)).reshape([1, 1, -1, 1])
-        )  # fmt: skip
+        seen = paddle.arange(columns).reshape([1, 1, 1, -1]) <= (
+            paddle.arange(rows) + (columns - rows)
+        ).reshape([1, 1, -1, 1])
         scores = paddle.where(seen, scores, number(-3.4e38, scores))
     return paddle.matmul(F.softmax(scores, -1), v.astype(wide)).astype(q.dtype)
 
@@ -252,9 +251,7 @@ def group_query_attention(
     heads, groups = n.attr("num_heads"), n.attr("kv_num_heads")
     if key is None or value is None:  # queries, keys and values in one
         size = shape_of(query)[2] // (heads + 2 * groups)
-        query, key, value = paddle.split(
-            query, [heads * size, groups * size, groups * size], -1
-        )  # fmt: skip
+        query, key, value = paddle.split(query, [heads * size, groups * size, groups * size], -1)
     q, k, v = split_heads(query, heads), split_heads(key, groups), split_heads(value, groups)
     rows = shape_of(q)[2]
     # How many positions each row of the batch has already had.

@@ -86,9 +86,17 @@ def lstm(
     batch_first: bool = False,
 ) -> list[Tensor]:
     return _layers(
-        "lstm", input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
+        "lstm",
+        input,
+        hx,
+        params,
+        has_biases,
+        num_layers,
+        dropout,
+        train,
+        bidirectional,
         batch_first,
-    )  # fmt: skip
+    )
 
 
 def _simple(kind: str) -> Any:
@@ -106,9 +114,17 @@ def _simple(kind: str) -> Any:
         if not isinstance(hx, Tensor):
             raise TorchFileError(f"{kind} of packed sequences has no rule")
         return _layers(
-            kind, input, [hx], params, has_biases, num_layers, dropout, train, bidirectional,
+            kind,
+            input,
+            [hx],
+            params,
+            has_biases,
+            num_layers,
+            dropout,
+            train,
+            bidirectional,
             batch_first,
-        )  # fmt: skip
+        )
 
     return rule
 

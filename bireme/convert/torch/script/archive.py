@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bireme.convert.torch.program import TorchFileError
 from bireme.convert.torch.script.source import Library
-from bireme.convert.torch.script.values import Device, ScriptObject
+from bireme.convert.torch.script.values import Device, ScriptObject, Value
 from bireme.core.errors import FileFormatError
 from bireme.io.foreign import Zip, open_zip, reading
 from bireme.io.torch_file import Reader, storages_of
@@ -25,8 +25,8 @@ class Script(NamedTuple):
 
     library: Library
     root: ScriptObject
-    constants: tuple[Any, ...]
-    examples: list[Any] | None  # the inputs with which a program was traced
+    constants: tuple[Value, ...]
+    examples: list[Value] | None  # the inputs with which a program was traced
 
 
 class _Class(NamedTuple):
@@ -36,7 +36,7 @@ class _Class(NamedTuple):
 
 
 class _Objects(_Finisher):
-    def finish(self, value: Any, depth: int) -> Any:
+    def finish(self, value: Value, depth: int) -> Value:
         if isinstance(value, _Class):
             raise Damaged("a class is a value")
         if isinstance(value, ScriptObject) and id(value) not in self._done:
@@ -88,7 +88,7 @@ def _script(archive: Zip, name: str) -> Script:
     return Script(library, root, constants, examples if isinstance(examples, list) else None)
 
 
-def _pickled(archive: Zip, folder: str, kind: str, name: str) -> Any:
+def _pickled(archive: Zip, folder: str, kind: str, name: str) -> Value:
     """The object in `kind.pkl`, whose storages are in the folder `kind`. Those of the inputs of a
     trace are empty."""
     contents = kind != "traced_inputs"
@@ -101,7 +101,7 @@ def _pickled(archive: Zip, folder: str, kind: str, name: str) -> Any:
     return reader.finish(value, _Objects, contents)
 
 
-def _known(module: str, name: str) -> Any:
+def _known(module: str, name: str) -> Value:
     whole = f"{module}.{name}"
     if module == "torch.jit._pickle":
         if name in ("build_intlist", "build_tensorlist", "build_doublelist", "build_boollist"):
@@ -115,19 +115,19 @@ def _known(module: str, name: str) -> Any:
     return None
 
 
-def _list(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _list(machine: Machine, args: tuple[Value, ...]) -> Value:
     if len(args) != 1 or not isinstance(args[0], list):
         raise Damaged("a list is none")
     return args[0]
 
 
-def _tagged(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _tagged(machine: Machine, args: tuple[Value, ...]) -> Value:
     if len(args) != 2 or not isinstance(args[0], list | dict):
         raise Damaged("a typed container is none")
     return args[0]
 
 
-def _device(machine: Machine, args: tuple[Any, ...]) -> Device:
+def _device(machine: Machine, args: tuple[Value, ...]) -> Device:
     if not args or not isinstance(args[0], str):
         raise Damaged("a device has no name")
     kind, _, index = args[0].partition(":")
@@ -146,7 +146,7 @@ def _new(machine: Machine) -> None:
     OPCODES[_NEW](machine)
 
 
-def _build(machine: Machine, usual: Any) -> None:
+def _build(machine: Machine, usual: Value) -> None:
     state = machine.top()
     target = machine.stack[-2] if len(machine.stack) > 1 else None
     if not isinstance(target, ScriptObject):

@@ -8,17 +8,24 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from bireme.convert.sizes import same_size, undecided
 from bireme.convert.torch.program import TorchFileError
-from bireme.convert.torch.script.values import Address, Count, Device, Record, ScriptObject, leaves
+from bireme.convert.torch.script.values import (
+    Address,
+    Count,
+    Device,
+    Record,
+    ScriptObject,
+    Value,
+    leaves,
+)
 from bireme.core.dims import is_dim_expression
 
 _MAX_ITEMS = 10_000_000
 _MAX_TEXT = 1_000_000
 
-Plain = Callable[..., Any]
+Plain = Callable[..., Value]
 
 
 def is_size(value: object) -> bool:
@@ -26,22 +33,22 @@ def is_size(value: object) -> bool:
     return is_dim_expression(value)
 
 
-def fitting(value: Any) -> Any:
+def fitting(value: Value) -> Value:
     """An integer, if it has 64 bits."""
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise TorchFileError("an integer of the program has more than 64 bits")
     return value
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Value, b: Value) -> bool:
     """Equality. Whether an open size has a certain value is not known before the run."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return same_size(a, b) if is_size(a) or is_size(b) else a == b
 
 
-def _compared(function: Callable[[Any, Any], bool]) -> Plain:
-    def rule(a: Any, b: Any) -> bool:
+def _compared(function: Callable[[Value, Value], bool]) -> Plain:
+    def rule(a: Value, b: Value) -> bool:
         if not is_size(a) and not is_size(b):
             return function(a, b)
         try:
@@ -52,7 +59,7 @@ def _compared(function: Callable[[Any, Any], bool]) -> Plain:
     return rule
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: Value, b: Value) -> Value:
     return float(a) ** b  # of integers, too
 
 
@@ -62,26 +69,26 @@ def _shifted(a: int, by: int) -> int:
     return fitting(a << by)
 
 
-def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+def _divided(a: Value, b: Value, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "floor":
         return a // b
     return math.trunc(a / b) if rounding_mode == "trunc" else a / b
 
 
-def _joined(a: Any, b: Any, alpha: int = 1) -> Any:
+def _joined(a: Value, b: Value, alpha: int = 1) -> Value:
     if isinstance(a, str | list) and len(a) + len(b) > _MAX_ITEMS:
         raise TorchFileError("a string or list of the program is too long")
     return fitting(a + (b if alpha == 1 else b * alpha))
 
 
-def _repeated(a: Any, b: Any) -> Any:
+def _repeated(a: Value, b: Value) -> Value:
     for many, count in ((a, b), (b, a)):
         if isinstance(many, str | list) and len(many) * max(count, 0) > _MAX_TEXT:
             raise TorchFileError("a string or list of the program is too long")
     return fitting(a * b)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: Value) -> str:
     """A value as PyTorch prints it."""
     if isinstance(value, str):
         return value
@@ -91,7 +98,7 @@ def text_of(value: Any) -> str:
     return str(value)[:_MAX_TEXT]
 
 
-def _formatted(template: str, *values: Any) -> str:
+def _formatted(template: str, *values: Value) -> str:
     pieces = template.split("{}")
     made = pieces[0]
     for i, piece in enumerate(pieces[1:]):
@@ -108,67 +115,67 @@ def _range_length(first: int, last: int, step: int) -> int:
     return length if is_size(length) else max(length, 0)
 
 
-def _append(items: list[Any], item: Any) -> list[Any]:
+def _append(items: list[Value], item: Value) -> list[Value]:
     if len(items) >= _MAX_ITEMS:
         raise TorchFileError("a list of the program is too long")
     items.append(item)
     return items
 
 
-def _extend(items: list[Any], more: list[Any]) -> list[Any]:
+def _extend(items: list[Value], more: list[Value]) -> list[Value]:
     if len(items) + len(more) > _MAX_ITEMS:
         raise TorchFileError("a list of the program is too long")
     items.extend(more)
     return items
 
 
-def _set_item(target: Any, key: Any, value: Any) -> Any:
+def _set_item(target: Value, key: Value, value: Value) -> Value:
     target[key] = value
     return target
 
 
-def _delete(target: Any, key: Any) -> None:
+def _delete(target: Value, key: Value) -> None:
     del target[key]
 
 
-def _taken(items: Any, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def _taken(items: Value, start: Value = None, end: Value = None, step: int = 1) -> Value:
     return items[slice(start, None if end is not None and end >= 2**62 else end, step)]
 
 
-def _item(items: Any, at: Any) -> Any:
+def _item(items: Value, at: Value) -> Value:
     return items[at]
 
 
-def _popped(items: Any, *at: Any) -> Any:
+def _popped(items: Value, *at: Value) -> Value:
     return items.pop(*at)
 
 
-def _updated(target: dict[Any, Any], other: Any) -> dict[Any, Any]:
+def _updated(target: dict[Value, Value], other: Value) -> dict[Value, Value]:
     target.update(other)
     return target
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: Value) -> list[Value]:
     return list(value)
 
 
-def _sorted(items: list[Any], reverse: bool = False) -> None:
+def _sorted(items: list[Value], reverse: bool = False) -> None:
     items.sort(reverse=reverse)
 
 
-def _index(items: Any, item: Any, *bounds: int) -> int:
+def _index(items: Value, item: Value, *bounds: int) -> int:
     return items.index(item, *bounds)
 
 
-def _least(*values: Any) -> Any:
+def _least(*values: Value) -> Value:
     return _extreme(values, operator.lt)
 
 
-def _greatest(*values: Any) -> Any:
+def _greatest(*values: Value) -> Value:
     return _extreme(values, operator.gt)
 
 
-def _extreme(values: Sequence[Any], better: Callable[[Any, Any], bool]) -> Any:
+def _extreme(values: Sequence[Value], better: Callable[[Value, Value], bool]) -> Value:
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     if len(values) == 2 and all(isinstance(v, list) for v in values):
@@ -182,11 +189,11 @@ def _extreme(values: Sequence[Any], better: Callable[[Any, Any], bool]) -> Any:
     return found
 
 
-def is_same(a: Any, b: Any) -> bool:
+def is_same(a: Value, b: Value) -> bool:
     return a is b or ((a is None) == (b is None) and a is not None and same(a, b))
 
 
-def _not(value: Any) -> bool:
+def _not(value: Value) -> bool:
     return not value
 
 
@@ -280,12 +287,30 @@ PLAIN: dict[str, Plain] = {
     **{
         name: (lambda text, *args, _name=name: getattr(str, _name)(text, *args))
         for name in (
-            "lower", "upper", "strip", "lstrip", "rstrip", "capitalize", "title", "swapcase",
-            "isdigit", "isalpha", "isalnum", "islower", "isupper", "isspace", "isdecimal",
-            "isnumeric", "rfind", "partition", "rpartition", "casefold", "isidentifier",
+            "lower",
+            "upper",
+            "strip",
+            "lstrip",
+            "rstrip",
+            "capitalize",
+            "title",
+            "swapcase",
+            "isdigit",
+            "isalpha",
+            "isalnum",
+            "islower",
+            "isupper",
+            "isspace",
+            "isdecimal",
+            "isnumeric",
+            "rfind",
+            "partition",
+            "rpartition",
+            "casefold",
+            "isidentifier",
         )
     },
-}  # fmt: skip
+}
 
 # The same, for those that change their list or dictionary.
 CHANGING: dict[str, Plain] = {
@@ -308,12 +333,29 @@ CHANGING: dict[str, Plain] = {
 
 def is_plain(value: object) -> bool:
     """Whether a value is a number, a string, a container or another thing that is no tensor."""
-    return value is None or (isinstance(
-        value, int | float | complex | str | list | tuple | dict | ScriptObject | Record | Device
-        | Address
-    ) and not isinstance(value, Count)) or is_size(value)  # fmt: skip
+    return (
+        value is None
+        or (
+            isinstance(
+                value,
+                int
+                | float
+                | complex
+                | str
+                | list
+                | tuple
+                | dict
+                | ScriptObject
+                | Record
+                | Device
+                | Address,
+            )
+            and not isinstance(value, Count)
+        )
+        or is_size(value)
+    )
 
 
-def holds_open(value: Any) -> bool:
+def holds_open(value: Value) -> bool:
     """Whether an open size is somewhere in a value."""
     return any(is_size(v) for v in leaves(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bireme.convert.torch.program import TorchFileError
 from bireme.convert.torch.script import counts
@@ -19,6 +19,7 @@ from bireme.convert.torch.script.values import (
     Device,
     Record,
     ScriptObject,
+    Value,
     leaves,
 )
 from bireme.core.errors import CaptureError
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 _IDENTITY = ("__is__", "__isnot__")
 _OF_PRIM = ("data", "min", "max", "abs", "index", "type", "Print")  # not as `torch.`
 _ALIASES = {
-    "_unwrap_optional": "unchecked_unwrap_optional", "IntImplicit": "Int", "FloatImplicit": "Float",
-}  # fmt: skip
+    "_unwrap_optional": "unchecked_unwrap_optional",
+    "IntImplicit": "Int",
+    "FloatImplicit": "Float",
+}
 
 
 class Calls:
@@ -41,7 +44,7 @@ class Calls:
 
     def __init__(self, interpreter: Interpreter):
         self.of = interpreter
-        self.functions: dict[str, Callable[[ast.Call, Scope], Any]] = {
+        self.functions: dict[str, Callable[[ast.Call, Scope], Value]] = {
             "annotate": self._second,
             "unchecked_cast": self._second,
             "uninitialized": lambda node, scope: UNSET,
@@ -54,7 +57,7 @@ class Calls:
             "complex": self._complex,
         }
 
-    def call(self, node: ast.Call, scope: Scope) -> Any:
+    def call(self, node: ast.Call, scope: Scope) -> Value:
         function = node.func
         if isinstance(function, ast.Name) and function.id not in scope:
             found = self.functions.get(function.id)
@@ -70,7 +73,7 @@ class Calls:
             return self.address(target.name, args, named)
         raise TorchFileError(f"a {type(target).__name__} cannot be called")
 
-    def address(self, name: str, args: list[Any], named: dict[str, Any]) -> Any:
+    def address(self, name: str, args: list[Value], named: dict[str, Value]) -> Value:
         library = self.of.library
         if name.startswith("__torch__."):
             if name in library.functions:
@@ -88,7 +91,7 @@ class Calls:
             return self._op(op, args, named)
         return call_op(name.removeprefix("ops."), args, named)
 
-    def _record(self, name: str, args: list[Any], named: dict[str, Any]) -> Record:
+    def _record(self, name: str, args: list[Value], named: dict[str, Value]) -> Record:
         found = self.of.library.classes[name]
         fields = tuple(found.fields)
         values = dict(zip(fields, args, strict=False))
@@ -102,7 +105,7 @@ class Calls:
 
     # --- ops --------------------------------------------------------------------------------
 
-    def _op(self, name: str, args: list[Any], named: dict[str, Any]) -> Any:
+    def _op(self, name: str, args: list[Value], named: dict[str, Value]) -> Value:
         name = _ALIASES.get(name, name)
         if name in _IDENTITY:
             alike = args[0] is args[1] or (
@@ -130,7 +133,7 @@ class Calls:
                 return made
         return call_op(name, args, named)
 
-    def _primitive(self, name: str, args: list[Any], named: dict[str, Any]) -> Any:
+    def _primitive(self, name: str, args: list[Value], named: dict[str, Value]) -> Value:
         found = PRIMITIVE.get(name)
         if found is None:
             raise TorchFileError(f"ops.prim.{name:.100} has no rule")
@@ -138,10 +141,10 @@ class Calls:
 
     # --- functions of types -----------------------------------------------------------------
 
-    def _first(self, node: ast.Call, scope: Scope) -> Any:
+    def _first(self, node: ast.Call, scope: Scope) -> Value:
         return self.of.value(node.args[0], scope)
 
-    def _second(self, node: ast.Call, scope: Scope) -> Any:
+    def _second(self, node: ast.Call, scope: Scope) -> Value:
         """`annotate(List[int], x)`: the type is for compilers."""
         value = self.of.value(node.args[1], scope)
         if isinstance(node.args[0], ast.Name) and isinstance(value, Tensor | Count):
@@ -153,23 +156,23 @@ class Calls:
                 return value.value
         return value
 
-    def _getattr(self, node: ast.Call, scope: Scope) -> Any:
+    def _getattr(self, node: ast.Call, scope: Scope) -> Value:
         name = self.of.value(node.args[1], scope)
         return self.of.attribute(self._first(node, scope), str(name))
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: Value) -> Value:
         if isinstance(value, Tensor) and is_symbolic(value):
             raise CaptureError("a text depends on the values of tensors")
         return value.value if isinstance(value, Count) else value
 
-    def _int(self, node: ast.Call, scope: Scope) -> Any:
+    def _int(self, node: ast.Call, scope: Scope) -> Value:
         value = self.of.whole(self._first(node, scope), "an integer")
         return fitting(int(value)) if isinstance(value, float | bool | str) else value
 
-    def _float(self, node: ast.Call, scope: Scope) -> Any:
+    def _float(self, node: ast.Call, scope: Scope) -> Value:
         return self.real(self._first(node, scope))
 
-    def real(self, value: Any) -> Any:
+    def real(self, value: Value) -> Value:
         """A number out of what may be a tensor."""
         if isinstance(value, Count):
             value = value.value
@@ -181,13 +184,13 @@ class Calls:
             return float(value)
         raise CaptureError(f"a real number depends on the open size {value}")
 
-    def _bool(self, node: ast.Call, scope: Scope) -> Any:
+    def _bool(self, node: ast.Call, scope: Scope) -> Value:
         return self.of.truth(self._first(node, scope))
 
     def _complex(self, node: ast.Call, scope: Scope) -> complex:
         return complex(*[self.real(self.of.value(a, scope)) for a in node.args])
 
-    def is_true(self, value: Any) -> bool:
+    def is_true(self, value: Value) -> bool:
         """A condition that is no tensor."""
         if isinstance(value, bool | int | float | str | list | dict):
             return bool(value)
@@ -199,14 +202,19 @@ class Calls:
         wanted = kinds.elts if isinstance(kinds, ast.Tuple | ast.List) else [kinds]
         return any(self._is_of(value, kind) for kind in wanted)
 
-    def _is_of(self, value: Any, kind: ast.expr) -> bool:
+    def _is_of(self, value: Value, kind: ast.expr) -> bool:
         name = ast.unparse(kind)
         if isinstance(value, Tensor | Count):
             return name == "Tensor"
-        plain: dict[str, Any] = {
-            "int": int, "float": float, "bool": bool, "str": str, "Device": Device,
-            "NoneType": type(None), "complex": complex,
-        }  # fmt: skip
+        plain: dict[str, Value] = {
+            "int": int,
+            "float": float,
+            "bool": bool,
+            "str": str,
+            "Device": Device,
+            "NoneType": type(None),
+            "complex": complex,
+        }
         if name in plain:
             return type(value) is plain[name]
         if name.startswith("Optional["):
@@ -221,7 +229,7 @@ class Calls:
             return found is not None and tuple(found.fields) == value._fields
         return False
 
-    def _holds(self, value: Any, kind: ast.expr) -> bool:
+    def _holds(self, value: Value, kind: ast.expr) -> bool:
         inner = _inner(kind)
         if isinstance(value, dict):
             pairs = value.items()
@@ -231,7 +239,7 @@ class Calls:
             return len(value) == len(inner) and all(self._is_of(v, k) for v, k in pairs)
         return all(self._is_of(v, inner[0]) for v in value)
 
-    def set_attribute(self, owner: ScriptObject, name: str, value: Any) -> None:
+    def set_attribute(self, owner: ScriptObject, name: str, value: Value) -> None:
         """`self.x = value`."""
         self.of.check_change(f"the attribute {name!r:.100}", owner)
         owner.attributes[name] = value
@@ -239,7 +247,7 @@ class Calls:
             self.of.hold(value)
 
 
-def _counted(name: str, args: list[Any], named: dict[str, Any]) -> Any:
+def _counted(name: str, args: list[Value], named: dict[str, Value]) -> Value:
     """The result of an op on numbers that a trace holds in tensors."""
     if name in ("to", "type_as") and isinstance(args[0], Count):
         from bireme.convert.torch.script.ops import dtype_argument

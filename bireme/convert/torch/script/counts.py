@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from bireme.convert.torch.aten.types import kind_of, result_type, tensor
 from bireme.convert.torch.script.builtin import is_size, same
-from bireme.convert.torch.script.values import Count
+from bireme.convert.torch.script.values import Count, Value
 from bireme.core import dtype as dt
 from bireme.core.tensor import Tensor
 
-_Function = Callable[..., Any]
+_Function = Callable[..., Value]
 
 _ALIKE: dict[str, _Function] = {
     "add": lambda a, b, alpha=1: a + b * alpha,
@@ -45,7 +44,7 @@ _COMPARED: dict[str, _Function] = {
 _SAME = frozenset(("detach", "clone", "contiguous", "alias", "lift_fresh"))
 
 
-def of_number(value: Any) -> Count:
+def of_number(value: Value) -> Count:
     """`prim::NumToTensor`."""
     if isinstance(value, bool):
         return Count(value, "bool")
@@ -57,7 +56,7 @@ def as_tensor(count: Count) -> Tensor:
     return tensor(count.value, dt.as_dtype(count.dtype))
 
 
-def computed(name: str, args: list[Any], named: dict[str, Any]) -> Count | None:
+def computed(name: str, args: list[Value], named: dict[str, Value]) -> Count | None:
     """The result of an op on such numbers; None if it takes tensors."""
     values = [a.value if isinstance(a, Count) else a for a in args]
     if name in _SAME and isinstance(args[0], Count):
@@ -97,7 +96,7 @@ def converted(count: Count, dtype: str) -> Count | None:
     return Count(_fitted(value, dt.as_dtype(dtype)), dtype)
 
 
-def _joined(args: list[Any]) -> dt.DType:
+def _joined(args: list[Value]) -> dt.DType:
     """The dtype in which PyTorch computes with tensors without dimensions, and with numbers."""
     arrays = [_Scalar(a.dtype) for a in args if isinstance(a, Count)]
     numbers = [a for a in args if not isinstance(a, Count)]
@@ -109,7 +108,7 @@ class _Scalar:
         self.dtype = dt.as_dtype(dtype)
 
 
-def _type_of(scalars: list[_Scalar], numbers: list[Any]) -> dt.DType:
+def _type_of(scalars: list[_Scalar], numbers: list[Value]) -> dt.DType:
     from bireme.convert.torch.aten.types import _joined as joined_types
 
     found = scalars[0].dtype
@@ -119,7 +118,7 @@ def _type_of(scalars: list[_Scalar], numbers: list[Any]) -> dt.DType:
     return lone if kind_of(lone) > kind_of(found) else found
 
 
-def _fitted(value: Any, dtype: dt.DType) -> Any:
+def _fitted(value: Value, dtype: dt.DType) -> Value:
     """A number as its dtype holds it."""
     kept = np.asarray(value).astype(dtype.numpy)
     return kept.item() if kind_of(dtype) != 2 else float(kept)

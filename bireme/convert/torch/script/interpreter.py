@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from bireme.capture.recorder import is_capturing
 from bireme.convert.torch.program import TorchFileError
@@ -24,6 +23,7 @@ from bireme.convert.torch.script.values import (
     Record,
     ScriptObject,
     Uninitialized,
+    Value,
 )
 from bireme.core.errors import BiremeError, CaptureError
 from bireme.core.tensor import Tensor
@@ -33,10 +33,10 @@ from bireme.ops.control_record import UNDEFINED, branch, is_symbolic
 
 MAX_STEPS = 20_000_000  # statements of one call
 _MAX_CALLS = 150  # functions inside functions
-_NAMES: dict[str, Any] = {"inf": float("inf"), "nan": float("nan"), "None": None}
+_NAMES: dict[str, Value] = {"inf": float("inf"), "nan": float("nan"), "None": None}
 _WRONG = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
-Scope = dict[str, Any]
+Scope = dict[str, Value]
 
 
 class Raised(BiremeError):
@@ -46,20 +46,20 @@ class Raised(BiremeError):
 class Interpreter:
     """Runs the functions of one program. `constants` are the tensors that its text refers to."""
 
-    def __init__(self, library: Library, constants: Sequence[Any]):
+    def __init__(self, library: Library, constants: Sequence[Value]):
         self.library, self.constants = library, constants
         self.calls = Calls(self)
-        self.held: dict[int, Any] = {}
+        self.held: dict[int, Value] = {}
         self._steps = 0
         self._depth = 0
         self._undecided = 0  # branches and loops of the graph that are being recorded
 
-    def run(self, function: Function, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def run(self, function: Function, args: Sequence[Value], named: dict[str, Value]) -> Value:
         """The result of a function, from outside."""
         self._steps = 0
         return self.call(function, args, named)
 
-    def call(self, function: Function, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def call(self, function: Function, args: Sequence[Value], named: dict[str, Value]) -> Value:
         if self._depth >= _MAX_CALLS:
             raise TorchFileError(f"[convert] calls are nested more than {_MAX_CALLS} deep")
         scope = self._arguments(function, args, named)
@@ -70,7 +70,9 @@ class Interpreter:
             self._depth -= 1
         return done[0] if done else None
 
-    def method(self, target: Any, name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def method(
+        self, target: Value, name: str, args: Sequence[Value], named: dict[str, Value]
+    ) -> Value:
         """The result of a method of an object."""
         kind = self.library.classes.get(target.kind) if isinstance(target, ScriptObject) else None
         found = None if kind is None else kind.methods.get(name)
@@ -78,7 +80,9 @@ class Interpreter:
             raise TorchFileError(f"[convert] {_kind_of(target)} has no method {name!r:.100}")
         return self.call(found, [target, *args], named)
 
-    def _arguments(self, function: Function, args: Sequence[Any], named: dict[str, Any]) -> Scope:
+    def _arguments(
+        self, function: Function, args: Sequence[Value], named: dict[str, Value]
+    ) -> Scope:
         names = function.parameters
         scope = dict(zip(names, args, strict=False))
         if len(args) > len(names) or set(named) - set(names) or set(named) & set(scope):
@@ -98,7 +102,7 @@ class Interpreter:
 
     # --- statements -------------------------------------------------------------------------
 
-    def block(self, body: Sequence[ast.stmt], scope: Scope, where: str) -> tuple[Any] | None:
+    def block(self, body: Sequence[ast.stmt], scope: Scope, where: str) -> tuple[Value] | None:
         """Runs statements; (the result,) if they return."""
         for node in body:
             self._steps += 1
@@ -117,7 +121,7 @@ class Interpreter:
                 return done
         return None
 
-    def _statement(self, node: ast.stmt, scope: Scope, where: str) -> tuple[Any] | None:
+    def _statement(self, node: ast.stmt, scope: Scope, where: str) -> tuple[Value] | None:
         if isinstance(node, ast.Assign):
             value = self.value(node.value, scope)
             for target in node.targets:
@@ -141,7 +145,7 @@ class Interpreter:
             self._delete(node, scope)
         return None
 
-    def _assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+    def _assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         if isinstance(target, ast.Name):
             scope[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
@@ -171,7 +175,7 @@ class Interpreter:
             elif isinstance(target, ast.Name):
                 scope.pop(target.id, None)
 
-    def hold(self, value: Any) -> None:
+    def hold(self, value: Value) -> None:
         """Note the objects and containers that outlive a call, in the model's attributes."""
         if isinstance(value, ScriptObject | list | dict) and id(value) not in self.held:
             self.held[id(value)] = value
@@ -182,7 +186,7 @@ class Interpreter:
             for item in value:
                 self.hold(item)
 
-    def check_change(self, what: str, target: Any = None) -> None:
+    def check_change(self, what: str, target: Value = None) -> None:
         """Raise where a change would happen in both branches of a graph, or while a graph is
         captured and not when it runs."""
         if self._undecided or (id(target) in self.held and is_capturing()):
@@ -190,7 +194,7 @@ class Interpreter:
                 f"{what} changes, which no graph holds; call the model directly, one call at a time"
             )
 
-    def _if(self, node: ast.If, scope: Scope, where: str) -> tuple[Any] | None:
+    def _if(self, node: ast.If, scope: Scope, where: str) -> tuple[Value] | None:
         test = self.truth(self.value(node.test, scope))
         if not isinstance(test, Tensor):
             return self.block(node.body if test else node.orelse, scope, where)
@@ -199,8 +203,8 @@ class Interpreter:
         first, second = (_stored(side) for side in sides)
         names = sorted(n for n in first | second if n in known or n in (first & second))
 
-        def taken(side: Sequence[ast.stmt]) -> Callable[[], list[Any]]:
-            def run() -> list[Any]:
+        def taken(side: Sequence[ast.stmt]) -> Callable[[], list[Value]]:
+            def run() -> list[Value]:
                 inner = dict(scope)
                 if self.block(side, inner, where) is not None:
                     raise CaptureError("a branch that only a run can decide returns")
@@ -216,7 +220,7 @@ class Interpreter:
         scope.update(zip(names, [_inward(m) for m in made], strict=True))
         return None
 
-    def _while(self, node: ast.While, scope: Scope, where: str) -> tuple[Any] | None:
+    def _while(self, node: ast.While, scope: Scope, where: str) -> tuple[Value] | None:
         while True:
             test = self.truth(self.value(node.test, scope))
             if isinstance(test, Tensor):
@@ -232,11 +236,11 @@ class Interpreter:
     def _open_loop(self, node: ast.While, scope: Scope, where: str) -> None:
         names = sorted(_stored(node.body) & set(scope))
 
-        def holds(values: list[Any]) -> Any:
+        def holds(values: list[Value]) -> Value:
             test = self.truth(self.value(node.test, {**scope, **_named(names, values)}))
             return test if isinstance(test, Tensor) else bool(test)
 
-        def step(values: list[Any]) -> list[Any]:
+        def step(values: list[Value]) -> list[Value]:
             inner = {**scope, **_named(names, values)}
             if self.block(node.body, inner, where) is not None:
                 raise CaptureError("a loop that only a run can end returns")
@@ -249,7 +253,7 @@ class Interpreter:
             self._undecided -= 1
         scope.update(_named(names, made))
 
-    def _for(self, node: ast.For, scope: Scope, where: str) -> tuple[Any] | None:
+    def _for(self, node: ast.For, scope: Scope, where: str) -> tuple[Value] | None:
         call = node.iter
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             raise TorchFileError("a loop goes over something that is no range")
@@ -271,7 +275,7 @@ class Interpreter:
             at += 1
         return None
 
-    def _with(self, node: ast.With, scope: Scope, where: str) -> tuple[Any] | None:
+    def _with(self, node: ast.With, scope: Scope, where: str) -> tuple[Value] | None:
         managers = []
         tape = state.trace.tape
         try:
@@ -291,7 +295,7 @@ class Interpreter:
 
     # --- expressions ------------------------------------------------------------------------
 
-    def value(self, node: ast.expr, scope: Scope) -> Any:
+    def value(self, node: ast.expr, scope: Scope) -> Value:
         if isinstance(node, ast.Name):
             return self._named(node.id, scope)
         if isinstance(node, ast.Constant):
@@ -328,7 +332,7 @@ class Interpreter:
             return self.value(node.body if test else node.orelse, scope)
         raise TorchFileError(f"there is no rule for a {type(node).__name__}")
 
-    def _named(self, name: str, scope: Scope) -> Any:
+    def _named(self, name: str, scope: Scope) -> Value:
         if name in scope:
             return scope[name]
         if name in _NAMES:
@@ -337,13 +341,13 @@ class Interpreter:
             return Address(name)
         raise TorchFileError(f"the name {name!r:.100} has no value")
 
-    def _constant(self, name: str) -> Any:
+    def _constant(self, name: str) -> Value:
         at = int(name[1:]) if name[:1] == "c" and name[1:].isdigit() else -1
         if not 0 <= at < len(self.constants):
             raise TorchFileError(f"there is no constant {name!r:.40}")
         return self.constants[at]
 
-    def attribute(self, owner: Any, name: str) -> Any:
+    def attribute(self, owner: Value, name: str) -> Value:
         if isinstance(owner, ScriptObject):
             if name in owner.attributes:
                 return owner.attributes[name]
@@ -358,7 +362,7 @@ class Interpreter:
 
     # --- numbers out of tensors -------------------------------------------------------------
 
-    def truth(self, value: Any) -> Any:
+    def truth(self, value: Value) -> Value:
         """A condition as a bool, or as a tensor if only a run can tell."""
         if isinstance(value, Count):
             value = value.value
@@ -368,7 +372,7 @@ class Interpreter:
             return bool(value)
         return self.calls.is_true(value)
 
-    def whole(self, value: Any, what: str) -> Any:
+    def whole(self, value: Value, what: str) -> Value:
         """An integer, or the expression of an open size, out of what may be a tensor."""
         if isinstance(value, Count):
             return value.value
@@ -379,11 +383,11 @@ class Interpreter:
         return value
 
 
-def _named(names: Sequence[str], values: Sequence[Any]) -> Scope:
+def _named(names: Sequence[str], values: Sequence[Value]) -> Scope:
     return {n: _inward(v) for n, v in zip(names, values, strict=True)}
 
 
-def _outward(value: Any) -> Any:
+def _outward(value: Value) -> Value:
     if isinstance(value, Count):
         return as_tensor(value)
     if isinstance(value, Record):
@@ -391,7 +395,7 @@ def _outward(value: Any) -> Any:
     return UNDEFINED if isinstance(value, Uninitialized) else value
 
 
-def _inward(value: Any) -> Any:
+def _inward(value: Value) -> Value:
     return UNSET if value is UNDEFINED else value
 
 
@@ -405,7 +409,7 @@ def _stored(body: Sequence[ast.stmt]) -> set[str]:
     }
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: Value) -> str:
     return value.kind if isinstance(value, ScriptObject) else f"a {type(value).__name__}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from bireme.convert.torch.script.values import (
     ScriptClass,
     ScriptObject,
     Uninitialized,
+    Value,
 )
 from bireme.core.cache import BoundedCache
 from bireme.core.errors import InvalidArgument
@@ -57,7 +57,7 @@ class ScriptModel(Layer):
         for name in kind.methods:
             if name != "forward" and name.isidentifier() and not hasattr(self, name):
                 self.__dict__[name] = self._method(name)
-        self._calls: BoundedCache[Any, CapturedCalls] = BoundedCache(64)
+        self._calls: BoundedCache[Value, CapturedCalls] = BoundedCache(64)
         self.eval()
 
     @property
@@ -65,7 +65,7 @@ class ScriptModel(Layer):
         """The names of the inputs, in order."""
         return list(self._forward().parameters[1:])
 
-    def input_specs(self) -> list[Any]:
+    def input_specs(self) -> list[Value]:
         """The inputs with which the program was traced, as InputSpec. A scripted program has no
         sizes: give `jit.save` specs of your own."""
         from bireme.static import InputSpec
@@ -86,7 +86,7 @@ class ScriptModel(Layer):
             found.append(InputSpec(list(value.shape), value.dtype.name, name))
         return found
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
+    def forward(self, *inputs: Value, **named: Value) -> Value:
         for module, layer in self._modules:
             module.attributes["training"] = layer.training
         given = _bound(self._forward(), inputs, named)
@@ -105,7 +105,7 @@ class ScriptModel(Layer):
             self._calls.add(key, calls)
         return calls({f"x{i}": t for i, t in enumerate(tensors)})
 
-    def _run(self, name: str, given: dict[str, Any]) -> Any:
+    def _run(self, name: str, given: dict[str, Value]) -> Value:
         function = self._class_of(self._root).methods[name]
         return _result(self._program.run(function, [self._root], given))
 
@@ -118,8 +118,8 @@ class ScriptModel(Layer):
             raise TorchFileError(f"[convert] the program lacks the class {value.kind!r:.200}")
         return found
 
-    def _method(self, name: str) -> Callable[..., Any]:
-        def call(*inputs: Any, **named: Any) -> Any:
+    def _method(self, name: str) -> Callable[..., Value]:
+        def call(*inputs: Value, **named: Value) -> Value:
             for module, layer in self._modules:
                 module.attributes["training"] = layer.training
             function = self._class_of(self._root).methods[name]
@@ -150,7 +150,7 @@ class ScriptModel(Layer):
             if isinstance(made, Tensor) and (trained or name in kind.buffers):
                 place(layer, name, made)
 
-    def _tensors(self, value: Any, where: str, trained: bool = False) -> Any:
+    def _tensors(self, value: Value, where: str, trained: bool = False) -> Value:
         """An attribute with tensors for its arrays."""
         if isinstance(value, np.ndarray):
             return self._tensor(value, where, trained)
@@ -176,7 +176,7 @@ class ScriptModel(Layer):
             self._known[where] = made
         return made
 
-    def _constant(self, value: Any, where: str) -> Any:
+    def _constant(self, value: Value, where: str) -> Value:
         if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "bif":
             name = "bool" if value.dtype.kind == "b" else value.dtype.name
             return Count(value.item(), name)
@@ -195,7 +195,9 @@ def _below(layer: Layer, name: str) -> Layer:
 # --- arguments and results ------------------------------------------------------------------
 
 
-def _bound(function: Function, inputs: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+def _bound(
+    function: Function, inputs: Sequence[Value], named: dict[str, Value]
+) -> dict[str, Value]:
     names = function.parameters[1:]
     given = dict(zip(names, inputs, strict=False))
     required = names[: len(names) - len(function.defaults)]
@@ -210,7 +212,7 @@ def _bound(function: Function, inputs: Sequence[Any], named: dict[str, Any]) -> 
     return {n: _converted(v, types[n]) for n, v in given.items()}
 
 
-def _converted(value: Any, kind: str) -> Any:
+def _converted(value: Value, kind: str) -> Value:
     """An input as the program takes it."""
     if isinstance(value, np.ndarray):
         return constant(value)
@@ -227,7 +229,7 @@ def _converted(value: Any, kind: str) -> Any:
     return value
 
 
-def _shape_of(value: Any, tensors: list[Tensor]) -> Any:
+def _shape_of(value: Value, tensors: list[Tensor]) -> Value:
     """A nested value without its tensors, which are collected; None if it has no such key."""
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -243,7 +245,7 @@ def _shape_of(value: Any, tensors: list[Tensor]) -> Any:
     return None
 
 
-def _rebuilt(shape: Any, tensors: list[Tensor]) -> Any:
+def _rebuilt(shape: Value, tensors: list[Tensor]) -> Value:
     kind, *rest = shape
     if kind == "tensor":
         return tensors[rest[0]]
@@ -256,7 +258,7 @@ def _rebuilt(shape: Any, tensors: list[Tensor]) -> Any:
     return made if kind == "list" else tuple(made)
 
 
-def _result(value: Any) -> Any:
+def _result(value: Value) -> Value:
     if isinstance(value, Count):
         return as_tensor(value)
     if isinstance(value, Record):
@@ -273,7 +275,7 @@ def _result(value: Any) -> Any:
 # --- what has a rule ------------------------------------------------------------------------
 
 
-def _check_ops(library: Any, modules: list[tuple[ScriptObject, Layer]], start: Function) -> None:
+def _check_ops(library: Value, modules: list[tuple[ScriptObject, Layer]], start: Function) -> None:
     """Refuse a program whose forward calls what has no rule, and name all of it."""
     missing: dict[str, str] = {}
     for function in _reached(library, modules, start):
@@ -290,7 +292,7 @@ def _check_ops(library: Any, modules: list[tuple[ScriptObject, Layer]], start: F
 
 
 def _reached(
-    library: Any, modules: list[tuple[ScriptObject, Layer]], start: Function
+    library: Value, modules: list[tuple[ScriptObject, Layer]], start: Function
 ) -> Iterator[Function]:
     """The functions that may be called: of methods, all of a called name in the modules."""
     kinds = {m.kind for m, _ in modules}

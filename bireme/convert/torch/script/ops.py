@@ -5,27 +5,51 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 from bireme.convert.torch.aten import rule_of
 from bireme.convert.torch.program import DTypeName, TorchFileError
 from bireme.convert.torch.script.counts import as_tensor
 from bireme.convert.torch.script.dtypes import NAMES
-from bireme.convert.torch.script.values import Count, Device, Record, leaves
+from bireme.convert.torch.script.values import Count, Device, Record, Value, leaves
 from bireme.convert.torch.writes import write
 from bireme.core.tensor import Tensor
 
 # Arguments that change no number.
 _IGNORED = frozenset(
-    ("device", "layout", "pin_memory", "memory_format", "non_blocking", "requires_grad",
-     "generator", "copy")
-)  # fmt: skip
+    (
+        "device",
+        "layout",
+        "pin_memory",
+        "memory_format",
+        "non_blocking",
+        "requires_grad",
+        "generator",
+        "copy",
+    )
+)
 # Ops whose result is a list; other results of several tensors are tuples.
 _LISTS = frozenset(
-    ("split", "chunk", "unbind", "split_with_sizes", "tensor_split", "meshgrid", "where", "size",
-     "broadcast_tensors", "unsafe_split", "unsafe_chunk", "hsplit", "vsplit", "dsplit",
-     "nonzero_numpy", "sym_size", "atleast_1d", "atleast_2d")
-)  # fmt: skip
+    (
+        "split",
+        "chunk",
+        "unbind",
+        "split_with_sizes",
+        "tensor_split",
+        "meshgrid",
+        "where",
+        "size",
+        "broadcast_tensors",
+        "unsafe_split",
+        "unsafe_chunk",
+        "hsplit",
+        "vsplit",
+        "dsplit",
+        "nonzero_numpy",
+        "sym_size",
+        "atleast_1d",
+        "atleast_2d",
+    )
+)
 _NOT_PLAIN = frozenset(("RaiseException",))
 
 
@@ -33,7 +57,7 @@ def known_op(name: str) -> bool:
     return rule_of(name) is not None
 
 
-def dtype_argument(args: Sequence[Any], named: dict[str, Any]) -> str | None:
+def dtype_argument(args: Sequence[Value], named: dict[str, Value]) -> str | None:
     """The dtype among the arguments of `torch.to`: a number, or that of another tensor."""
     if named.get("dtype") is not None:
         return NAMES[named["dtype"]]
@@ -47,7 +71,7 @@ def dtype_argument(args: Sequence[Any], named: dict[str, Any]) -> str | None:
     return None
 
 
-def call_op(name: str, args: list[Any], named: dict[str, Any]) -> Any:
+def call_op(name: str, args: list[Value], named: dict[str, Value]) -> Value:
     """The result of an op with tensors."""
     found = rule_of(name)
     if found is None:
@@ -81,11 +105,11 @@ def call_op(name: str, args: list[Any], named: dict[str, Any]) -> Any:
     return tuple(made) if isinstance(made, list) and name not in _LISTS else made
 
 
-def _is_code(value: Any) -> bool:
+def _is_code(value: Value) -> bool:
     return type(value) is int and value in NAMES
 
 
-def _given(value: Any) -> Any:
+def _given(value: Value) -> Value:
     """An argument as rules take it."""
     if isinstance(value, Count):
         return as_tensor(value)
@@ -96,16 +120,16 @@ def _given(value: Any) -> Any:
     return list(value) if isinstance(value, Record) else value
 
 
-def _sizes(values: list[Any]) -> bool:
+def _sizes(values: list[Value]) -> bool:
     return not any(isinstance(v, Tensor | list) for v in values)
 
 
-def _size(value: Any) -> Any:
+def _size(value: Value) -> Value:
     return value.value if isinstance(value, Count) else value
 
 
 @functools.cache
-def _parameters(rule: Any) -> tuple[tuple[str, ...], bool]:
+def _parameters(rule: Value) -> tuple[tuple[str, ...], bool]:
     """(the names of a rule's parameters, whether it takes others)."""
     found = inspect.signature(rule).parameters.values()
     free = any(p.kind is p.VAR_KEYWORD for p in found)

@@ -10,22 +10,38 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 from bireme.convert.torch.program import TorchFileError
-from bireme.convert.torch.script.values import Function, ScriptClass
+from bireme.convert.torch.script.values import Function, ScriptClass, Value
 
 MAX_TEXT = 48 << 20  # characters of all files; a traced GPT-2 has a million
 _MAX_DEPTH = 80  # brackets inside brackets, and blocks inside blocks
 _TOKEN = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[()\[\]{}]|\n +")
 _STATEMENTS = (
-    ast.Assign, ast.AnnAssign, ast.Expr, ast.If, ast.While, ast.For, ast.Return, ast.Pass, ast.With,
+    ast.Assign,
+    ast.AnnAssign,
+    ast.Expr,
+    ast.If,
+    ast.While,
+    ast.For,
+    ast.Return,
+    ast.Pass,
+    ast.With,
     ast.Delete,
-)  # fmt: skip
+)
 _EXPRESSIONS = (
-    ast.Name, ast.Attribute, ast.Call, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Subscript,
-    ast.UnaryOp, ast.Starred, ast.IfExp,
-)  # fmt: skip
+    ast.Name,
+    ast.Attribute,
+    ast.Call,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.Dict,
+    ast.Subscript,
+    ast.UnaryOp,
+    ast.Starred,
+    ast.IfExp,
+)
 _OTHER = (ast.expr_context, ast.keyword, ast.USub, ast.UAdd, ast.withitem)
 
 
@@ -155,7 +171,7 @@ def _check_depth(text: str, module: str) -> None:
 
 def calls_of(body: tuple[ast.stmt, ...]) -> Iterator[tuple[str, ast.AST]]:
     """The dotted names in a function, and `.name` for methods of its values."""
-    stack: list[Any] = list(body)
+    stack: list[Value] = list(body)
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Attribute):

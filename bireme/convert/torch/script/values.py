@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import ast
+
+
+# What a program handles: tensors, numbers, strings, containers, and the classes below.
+Value: TypeAlias = Any
 
 
 class Function(NamedTuple):
@@ -16,7 +20,7 @@ class Function(NamedTuple):
     name: str  # with the module
     parameters: tuple[str, ...]
     types: tuple[str, ...]
-    defaults: tuple[Any, ...]  # expressions, of the last parameters
+    defaults: tuple[Value, ...]  # expressions, of the last parameters
     body: tuple[ast.stmt, ...]
     result: str  # the type of the result
 
@@ -29,7 +33,7 @@ class ScriptClass:
     def __init__(self, name: str, kind: str):
         self.name, self.kind = name, kind  # kind: "Module", "NamedTuple", "" …
         self.fields: dict[str, str] = {}  # attribute -> type, as text
-        self.constants: dict[str, Any] = {}
+        self.constants: dict[str, Value] = {}
         self.parameters: tuple[str, ...] = ()
         self.buffers: tuple[str, ...] = ()
         self.methods: dict[str, Function] = {}
@@ -42,25 +46,25 @@ class ScriptObject:
 
     def __init__(self, kind: str):
         self.kind = kind  # the name of its class
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, Value] = {}
 
 
-class Record(tuple[Any, ...]):
+class Record(tuple[Value, ...]):
     """A tuple with names for its items."""
 
     _fields: tuple[str, ...]
 
-    def __new__(cls, fields: tuple[str, ...], values: tuple[Any, ...]) -> Record:
+    def __new__(cls, fields: tuple[str, ...], values: tuple[Value, ...]) -> Record:
         made = super().__new__(cls, values)
         made._fields = fields
         return made
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Value:
         if name in self.__dict__.get("_fields", ()):
             return self[self._fields.index(name)]
         raise AttributeError(name)
 
-    def with_items(self, values: tuple[Any, ...]) -> Record:
+    def with_items(self, values: tuple[Value, ...]) -> Record:
         return Record(self._fields, values)
 
 
@@ -80,7 +84,7 @@ class Count(NamedTuple):
 
     Kept apart from tensors, sizes stay known, or open, on their way through arithmetic."""
 
-    value: Any  # an integer, a real number, or the expression of an open size
+    value: Value  # an integer, a real number, or the expression of an open size
     dtype: str
 
 
@@ -106,7 +110,7 @@ class Uninitialized:
 UNSET = Uninitialized()
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Value) -> Iterator[Value]:
     """What a nested value holds."""
     if isinstance(value, list | tuple) and not isinstance(value, Count | Bound | Address):
         for item in value:
