@@ -72,6 +72,10 @@ class Backend(ABC):
     # are waited for, and no evidence is asked of them.
     raises = False
 
+    # `compile` takes `pad`, which makes a program for many sizes of one for a symbol
+    # (capture/varying.py).
+    pads = False
+
     @abstractmethod
     def compile(
         self,

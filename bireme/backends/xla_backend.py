@@ -68,6 +68,10 @@ def compiler_options(platform: str, nodes: Sequence[Node]) -> dict[str, bool]:
     return jax_door.frugal_options() if made < len(nodes) * _LITTLE_EACH else {}
 
 
+# A function of open sizes and its types, as ones of padded arrays.
+Pad = Callable[[Callable[..., list[Any]], list[Any]], tuple[Callable[..., list[Any]], list[Any]]]
+
+
 class XlaExecutable(Executable):
     def __init__(
         self,
@@ -149,6 +153,7 @@ class XlaExecutable(Executable):
 
 class XlaBackend(Backend):
     name = "xla"
+    pads = True
 
     def compile(
         self,
@@ -159,6 +164,7 @@ class XlaBackend(Backend):
         donated: tuple[int, ...] = (),
         shardings: tuple[Any, ...] | None = None,
         watched: tuple[int, ...] = (),
+        pad: Pad | None = None,
     ) -> Executable:
         install_kernels()
         jax = jax_door.jax()
@@ -173,14 +179,15 @@ class XlaBackend(Backend):
         platform = device.platform if everywhere is None else "none"
         lowering = kernels.lowering_for(platform, inference=fixed is not None)
         with jax.default_device(device), lowering as chosen:
-            jitted = jax.jit(
-                _program(graph, steps, fixed, watched),
-                donate_argnums=_positions(graph, donated, fixed),
-                keep_unused=True,
-            )
-            lowered = jitted.lower(*_types(graph, fixed, shardings, everywhere))
+            function = _program(graph, steps, fixed, watched)
+            types = _types(graph, fixed, shardings, everywhere)
+            if pad is not None:
+                function, types = pad(function, types)
+            positions = _positions(graph, donated, fixed)
+            lowered = jax.jit(function, donate_argnums=positions, keep_unused=True).lower(*types)
         background.check()  # importing JAX and lowering took seconds; XLA cannot be interrupted
-        options = compiler_options(device.platform, nodes) if not fixed else {}
+        closed = not fixed and pad is None
+        options = compiler_options(device.platform, nodes) if closed else {}
         compiled, improvement = _compiled(lowered, platform, options, quick_options(nodes, chosen))
         where = device if everywhere is None else everywhere
         return XlaExecutable(compiled, where, chosen, improvement)

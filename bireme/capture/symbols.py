@@ -27,8 +27,8 @@ _MAX_SIZE = 1 << 62
 _FUNCTIONS: dict[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
-    "max": max,
-    "min": min,
+    "max": lambda a, b: (a + b + abs(a - b)) // 2 if _are_arrays(a, b) else max(a, b),
+    "min": lambda a, b: (a + b - abs(a - b)) // 2 if _are_arrays(a, b) else min(a, b),
 }
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: lambda a, b: a + b,
@@ -38,6 +38,11 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Mod: lambda a, b: a % b,
     ast.Pow: lambda a, b: a**b if 0 <= b <= _MAX_EXPONENT else _refuse("an exponent above 16"),
 }
+
+
+def _are_arrays(*sizes: Any) -> bool:
+    """Whether one of them is an array: the size that a program for many sizes is given."""
+    return any(hasattr(size, "dtype") for size in sizes)
 
 
 def _refuse(what: str) -> int:
@@ -119,6 +124,16 @@ def symbol(name: str) -> Any:
             f"a dimension's name must be an identifier, such as 'batch'. Received: {name!r}"
         )
     return parse(name)
+
+
+@functools.lru_cache(maxsize=256)
+def bounded(name: str, low: int, high: int) -> Any:
+    """The symbolic dimension of this name, which is known to lie between two sizes. It has a scope
+    of its own: no other graph may use the name."""
+    export = jax_door.jax().export
+    scope = export.SymbolicScope([f"{name} >= {low}", f"{name} <= {high}"])
+    (dim,) = export.symbolic_shape(name, scope=scope)
+    return dim
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:

@@ -113,23 +113,28 @@ class Program:
         mode = config.compile_mode
         if mode == "never" or config.forked or config.check_nan_inf or self.failed:
             return
-        future = self.future
-        immediate = mode == "always" or config.sharded or self.at_once or not self._begins_on_host()
-        if future is None and not immediate and not self._pays():
+        immediate = mode == "always" or config.sharded or self.at_once or not self.begins_on_host()
+        if self.future is None and not immediate and not self._pays():
             return
-        with self.lock:  # threads that meet the same program compile it once
-            future = self.future
-            if self.executable is not None:
-                return
-            if future is None:
-                job = stats.CompileJob(self.graph, user_line())
-                future = self.future = background.submit(self._counted, job)
-        if mode != "auto" or immediate:
+        if mode == "auto" and not immediate:
+            self.compile_aside()
+        elif (future := self._started()) is not None:
             self._wait_for(future)
-        elif future.done():
+
+    def compile_aside(self) -> None:
+        """Compile beside the runs, and take over what was compiled so meanwhile."""
+        if (future := self._started()) is not None and future.done():
             self._take_over(future)
 
-    def _begins_on_host(self) -> bool:
+    def _started(self) -> Future[Executable] | None:
+        """The compilation, unless it has ended. Threads that meet the same program compile once."""
+        with self.lock:
+            if self.future is None and self.executable is None and not self.failed:
+                job = stats.CompileJob(self.graph, user_line())
+                self.future = background.submit(self._counted, job)
+            return self.future
+
+    def begins_on_host(self) -> bool:
         """Whether the cold tier runs the program first: any on a CPU, and on other devices one that
         the host has done before it could be compiled."""
         if self.place.is_cpu_place():
@@ -158,11 +163,6 @@ class Program:
 
     def _awaited(self, future: Future[Executable]) -> Executable:
         return waiting.result(future, lambda: f"compiling {self.size} ops ({self.line})")
-
-    def wait_for_compilation(self) -> None:
-        future = self.future
-        if future is not None:
-            future.exception()
 
     def improve(self, wait: bool = False) -> None:
         """Take over a faster executable that was made beside the runs; with `wait` make it now."""

@@ -106,6 +106,33 @@ def traced_once(*static: str) -> Callable[[F], F]:
     return decorate
 
 
+@functools.cache
+def _padded_call() -> Any:
+    made = importlib.import_module("jax.extend.core").Primitive("padded_call")
+    made.multiple_results = True
+    shaped = jax().core.ShapedArray
+    made.def_abstract_eval(lambda *_, function, outs: [shaped(*out) for out in outs])
+    return made
+
+
+def padded_call(
+    function: Callable[..., Sequence[Any]], outs: Sequence[tuple[Any, Any]], *arrays: Any
+) -> list[Any]:
+    """`function` of arrays, in a program with open sizes that is traced only to be evaluated on
+    padded arrays (capture/padded.py): it is called with those, and makes padded results of the
+    shapes and dtypes `outs`."""
+    return _padded_call().bind(*arrays, function=function, outs=tuple(outs))
+
+
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many constants and how many carried values a `scan` in a jaxpr has, from its
+    parameters."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    fixed, carried, _ = params["ft_in"].unpack()  # since JAX 0.11
+    return len(list(fixed)), len(list(carried))
+
+
 def pallas() -> Any:
     """The module in which kernels for accelerators are written."""
     jax()

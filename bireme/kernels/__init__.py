@@ -11,8 +11,8 @@ MODULES = (
     "cpu_attention", "cpu_bfloat16", "cpu_conv", "cpu_conv_plain", "cpu_decode", "cpu_kept",
     "cpu_layer_norm", "cpu_linear", "cpu_norm", "cpu_packed", "cpu_pooling", "cpu_products",
     "cpu_quantised", "cpu_rnn", "cpu_sums_plain", "cpu_winograd_plain", "gpu_attention",
-    "gpu_batch_norm", "gpu_decode", "gpu_decoder", "gpu_gate", "gpu_linear", "gpu_loss",
-    "gpu_matmul", "gpu_norm", "gpu_patches", "gpu_pooling", "gpu_slices", "gpu_sums",
+    "gpu_attention_open", "gpu_batch_norm", "gpu_decode", "gpu_decoder", "gpu_gate", "gpu_linear",
+    "gpu_loss", "gpu_matmul", "gpu_norm", "gpu_patches", "gpu_pooling", "gpu_slices", "gpu_sums",
 )  # fmt: skip
 
 

@@ -30,24 +30,29 @@ def _kind(call: Call) -> dt.DType | None:
     return call.casts[0] or (first.dtype if isinstance(first, Aval) else None)
 
 
-def _accepts(call: Call) -> bool:
+def fits_cudnn(call: Call) -> bool:
+    """Whether cuDNN has a kernel for the call, apart from its sizes being closed."""
     query, key, value, mask = call.types[:4]
     if not (isinstance(query, Aval) and isinstance(key, Aval) and isinstance(value, Aval)):
         return False
     plain = mask is None and call.types[5] is None  # no mask, no dropout
-    widths = {query.shape[3], key.shape[3], value.shape[3]}
+    width = query.shape[3]
     return (
         plain
         and _kind(call) in (dt.bfloat16, dt.float16)
-        and query.is_static
-        and key.is_static
-        and query.size > 0
-        and key.size > 0
-        and len(widths) == 1
-        and query.shape[3] % 8 == 0
-        and query.shape[3] <= _WIDEST
+        and type(width) is int
+        and {key.shape[3], value.shape[3]} == {width}
+        and width % 8 == 0
+        and width <= _WIDEST
         and (not call.attrs["causal"] or query.shape[1] == key.shape[1])
     )
+
+
+def _accepts(call: Call) -> bool:
+    query, key = call.types[:2]
+    if not (isinstance(query, Aval) and isinstance(key, Aval) and fits_cudnn(call)):
+        return False
+    return query.is_static and key.is_static and query.size > 0 and key.size > 0
 
 
 def _function(

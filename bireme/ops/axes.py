@@ -88,3 +88,17 @@ def axes_in(axes: Ints, ndim: int, name: str, what: str = "axis") -> tuple[int, 
     if len(set(found)) != len(found):
         raise InvalidArgument(f"[{name}] {what} names a dimension twice. Received: {axes!r}")
     return found
+
+
+def each_place(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
+    """The positions that an index per element stands for: itself along `axis`, its own place
+    along the other dimensions."""
+    spots = []
+    for i, size in enumerate(index.shape):
+        if i == axis:
+            spots.append(index)
+        else:
+            shape = [1] * index.ndim
+            shape[i] = size
+            spots.append(xp.reshape(xp.arange(size), shape))
+    return tuple(spots)

@@ -23,7 +23,7 @@ from bireme.core.errors import (
 from bireme.core.op import TENSOR_TYPES, broadcast_shapes, op
 from bireme.core.requirements import InRange, positions
 from bireme.core.tensor import Tensor, constant
-from bireme.ops.axes import axis_in, ints
+from bireme.ops.axes import axis_in, each_place, ints
 from bireme.ops.dimensions import dimensions
 from bireme.ops.manipulation import _expand, reshape
 from bireme.ops.nn_support import like, wide
@@ -317,20 +317,6 @@ def scatter_nd(index: Tensor, updates: Tensor, shape: Shape, name: str | None = 
 # --- one index per element along an axis ------------------------------------------------------
 
 
-def _each(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
-    """The positions that an index per element stands for: itself along `axis`, its own place
-    along the other dimensions."""
-    spots = []
-    for i, size in enumerate(index.shape):
-        if i == axis:
-            spots.append(index)
-        else:
-            shape = [1] * index.ndim
-            shape[i] = size
-            spots.append(xp.reshape(xp.arange(size), shape))
-    return tuple(spots)
-
-
 def _take_along_infer(x: Aval, index: Aval, axis: int) -> Aval:
     _integers(index)
     return aval(index.shape, x.dtype)
@@ -338,7 +324,7 @@ def _take_along_infer(x: Aval, index: Aval, axis: int) -> Aval:
 
 def _take_along_vjp(xp: Any, grad: Any, index: Any, types: Any, axis: int) -> tuple[Any, None]:
     zeros = xp.zeros(types[0].shape, grad.dtype)
-    return scatter_into(xp, zeros, _each(xp, index, axis), grad, "add"), None
+    return scatter_into(xp, zeros, each_place(xp, index, axis), grad, "add"), None
 
 
 @op(
@@ -347,7 +333,7 @@ def _take_along_vjp(xp: Any, grad: Any, index: Any, types: Any, axis: int) -> tu
 )  # fmt: skip
 def _take_along(xp, x, index, axis=0):
     """For each index, the element at that place along the axis."""
-    return _take(xp, x, _each(xp, index, axis))
+    return _take(xp, x, each_place(xp, index, axis))
 
 
 def _aligned_index(
@@ -426,7 +412,7 @@ def _put_along_vjp(
     xp: Any, grad: Any, x: Any, index: Any, value: Any, out: Any, needs: Any, axis: int,
     reduce: str, include_self: bool,
 ) -> tuple[Any, None, Any]:  # fmt: skip
-    spots = _each(xp, index, axis)
+    spots = each_place(xp, index, axis)
     grad = wide(xp, grad)
     zero = np.zeros((), grad.dtype)
     if reduce == "assign":
@@ -459,7 +445,7 @@ def _put_along_vjp(
 )  # fmt: skip
 def _put_along(xp, x, index, value, axis=0, reduce="assign", include_self=True):
     """A copy of x with values placed, or combined, at one index per element."""
-    spots = _each(xp, index, axis)
+    spots = each_place(xp, index, axis)
     value = xp.broadcast_to(xp.asarray(value).astype(x.dtype), index.shape)
     if reduce == "assign":
         return scatter_into(xp, x, spots, value)

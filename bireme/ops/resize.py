@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -33,12 +34,12 @@ public = namespace("paddle.nn.functional")
 Taps = list[tuple[np.ndarray, np.ndarray | None]]
 
 
-def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+def _cubic(xp: Any, x: Any, a: float) -> Any:
     """Keys' cubic convolution kernel."""
-    x = np.abs(x)
+    x = xp.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return xp.where(x <= 1, near, xp.where(x < 2, far, 0.0))
 
 
 def _antialiased(n: int, m: int, ratio: float, cubic: bool) -> Taps:
@@ -53,47 +54,74 @@ def _antialiased(n: int, m: int, ratio: float, cubic: bool) -> Taps:
     for i in range(int((stop - start).max())):
         at = start + i
         distance = (at - centre + 0.5) / stretch
-        weight = _cubic(distance, -0.5) if cubic else np.maximum(1 - np.abs(distance), 0)
+        weight = _cubic(np, distance, -0.5) if cubic else np.maximum(1 - np.abs(distance), 0)
         weights.append(np.where(at < stop, weight, 0.0))
         places.append(np.minimum(at, n - 1))
     total = np.sum(weights, axis=0)
     return [(p, (w / total).astype(np.float32)) for p, w in zip(places, weights, strict=True)]
 
 
-@functools.lru_cache(maxsize=256)
+def _ratio(xp: Any, a: Any, b: Any) -> Any:
+    if xp is np:
+        return np.float32(a / b)
+    a, b = (xp.asarray(x).astype(np.float64) for x in (a, b))
+    return (a / b).astype(np.float32)
+
+
 def _taps(
-    n: int, m: int, scale: float, mode: str, align_corners: bool, align_mode: int, antialias: bool
+    xp: Any,
+    n: Any,
+    m: Any,
+    scale: float,
+    mode: str,
+    align_corners: bool,
+    align_mode: int,
+    antialias: bool,
 ) -> Taps:
-    """Pairs of (places, weights); float32 as in Paddle's kernels, whose rounding decides places."""
+    """Pairs of (places, weights); float32 as in Paddle's kernels, whose rounding decides places.
+    `xp` is NumPy for known sizes."""
     if align_corners:
-        ratio = np.float32((n - 1) / (m - 1)) if m > 1 else np.float32(0)
+        of_one = not is_dim_expression(m) and m <= 1
+        ratio = np.float32(0) if of_one else _ratio(xp, n - 1, m - 1)
     else:
-        ratio = np.float32(1 / scale) if scale > 0 else np.float32(n / m)
-    steps = np.arange(m, dtype=np.float32)
+        ratio = np.float32(1 / scale) if scale > 0 else _ratio(xp, n, m)
+    steps = xp.arange(m, dtype=np.float32)
     if mode == "nearest":
-        return [(np.minimum((ratio * steps).astype(np.int64), n - 1), None)]
+        return [(xp.minimum((ratio * steps).astype(np.int64), n - 1), None)]
     if antialias:
+        if xp is not np:
+            raise ShapeMismatch("a filter against aliasing needs sizes that are known")
         return _antialiased(n, m, float(ratio), mode == "bicubic")
     half = np.float32(0.5)
     if mode == "bicubic":
         place = ratio * steps if align_corners else ratio * (steps + half) - half
-        low = np.floor(place).astype(np.int64)
+        low = xp.floor(place).astype(np.int64)
         part = (place - low).astype(np.float64)
         return [
-            ((low + i).clip(0, n - 1), _cubic(part - i, -0.75).astype(np.float32))
+            (xp.clip(low + i, 0, n - 1), _cubic(xp, part - i, -0.75).astype(np.float32))
             for i in range(-1, 3)
         ]
     if align_mode == 0 and not align_corners:
-        place = np.maximum(ratio * (steps + half) - half, 0)
+        place = xp.maximum(ratio * (steps + half) - half, 0)
     else:
         place = ratio * steps
-    low = np.minimum(place.astype(np.int64), n - 1)
+    low = xp.minimum(place.astype(np.int64), n - 1)
     part = (place - low).astype(np.float32)
-    return [(low, 1 - part), (np.minimum(low + 1, n - 1), part)]
+    return [(low, 1 - part), (xp.minimum(low + 1, n - 1), part)]
 
 
-def _matrix(taps: Taps, n: int) -> np.ndarray:
-    """[results, n]."""
+_known_taps = functools.lru_cache(maxsize=256)(functools.partial(_taps, np))
+
+
+def _matrix(xp: Any, taps: Taps, n: Any) -> Any:
+    """[results, n]; of known taps always by NumPy."""
+    if not isinstance(taps[0][0], np.ndarray):
+        columns = xp.arange(n)
+        hits: list[Any] = [
+            (places[:, None] == columns) * (1.0 if weights is None else weights[:, None])
+            for places, weights in taps
+        ]
+        return functools.reduce(operator.add, hits).astype(np.float32)
     count = len(taps[0][0])
     matrix = np.zeros((count, n), np.float32)
     rows = np.arange(count)
@@ -112,7 +140,7 @@ _MANY = 4
 
 def _resize_axis(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
     if len(taps) > _MANY:
-        return _apply_matrix(xp, x, axis, _matrix(taps, x.shape[axis]))
+        return _apply_matrix(xp, x, axis, _matrix(xp, taps, x.shape[axis]))
     total = None
     for places, weights in taps:
         part = xp.take(x, places, axis=axis)
@@ -124,11 +152,17 @@ def _resize_axis(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
     return total
 
 
-def _plan(x: Any, axes: Any, sizes: Any, scales: Any, how: tuple[Any, ...]) -> list[Any]:
-    return [
-        (axis, _taps(x.shape[axis], m, scale, *how))
-        for axis, m, scale in zip(axes, sizes, scales, strict=True)
-    ]
+def _plan(
+    xp: Any, x: Any, axes: Any, sizes: Any, scales: Any, how: tuple[Any, ...]
+) -> list[tuple[int, Taps]]:
+    plan = []
+    for axis, m, scale in zip(axes, sizes, scales, strict=True):
+        n = x.shape[axis]
+        if is_dim_expression(n) or is_dim_expression(m):
+            plan.append((axis, _taps(xp, n, m, scale, *how)))
+        else:
+            plan.append((axis, _known_taps(n, m, scale, *how)))
+    return plan
 
 
 def _resize_infer(x: Aval, axes: Any, sizes: Any, **rest: Any) -> Aval:
@@ -160,9 +194,9 @@ def _resize_vjp(
 ) -> tuple[Any]:
     grad = wide(xp, grad)
     how = (mode, align_corners, align_mode, antialias)
-    for axis, taps in _plan(types[0], axes, sizes, scales, how):
+    for axis, taps in _plan(xp, types[0], axes, sizes, scales, how):
         # A product with the transposed matrix: on a CPU far quicker than a scatter.
-        grad = _apply_matrix(xp, grad, axis, _matrix(taps, types[0].shape[axis]).T)
+        grad = _apply_matrix(xp, grad, axis, _matrix(xp, taps, types[0].shape[axis]).T)
     return (grad,)
 
 
@@ -184,8 +218,9 @@ def _interpolate(
     align_mode=0,
     antialias=False,
 ):
+    how = (mode, align_corners, align_mode, antialias)
     out = x.astype(np.float32) if x.dtype == np.uint8 and mode != "nearest" else wide(xp, x)
-    for axis, taps in _plan(x, axes, sizes, scales, (mode, align_corners, align_mode, antialias)):
+    for axis, taps in _plan(xp, x, axes, sizes, scales, how):
         out = _resize_axis(xp, out, axis, taps)
     return out.astype(x.dtype)
 

@@ -15,7 +15,7 @@ from bireme.core.op import broadcast_shapes, op
 from bireme.core.requirements import InRange
 from bireme.core.tensor import Tensor, constant
 from bireme.host import jax_door
-from bireme.ops.axes import axis_in, number
+from bireme.ops.axes import axis_in, each_place, number
 from bireme.ops.contents import Result, reads_contents
 from bireme.ops.open_sizes import surely
 
@@ -122,7 +122,7 @@ def _unsort(xp: Any, grad: Any, order: Any, length: Any, axis: int) -> Any:
     if xp is np:
         np.put_along_axis(full, order, grad, axis)
         return full
-    return xp.put_along_axis(full, order, grad, axis, inplace=False)
+    return full.at[each_place(xp, order, axis % grad.ndim)].set(grad)
 
 
 def _sort_vjp(xp: Any, grads: Any, out: Any, types: Any, axis: int, descending: bool) -> tuple[Any]:

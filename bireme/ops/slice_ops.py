@@ -15,6 +15,7 @@ import numpy as np
 
 from bireme.capture.graph_io import register_attribute
 from bireme.core.aval import Aval, aval
+from bireme.core.dims import is_dim_expression
 from bireme.core.errors import InvalidArgument, ShapeMismatch
 from bireme.core.lowering import computes_at_once, with_part
 from bireme.core.op import broadcast_shapes, op
@@ -100,8 +101,11 @@ def _split_spec(spec: Spec, starts: Sequence[Any], shape: tuple[Any, ...]) -> An
         elif kind is int:
             static.append(entry)
         else:
-            static.append(0 if entry is AT else span(None))
-        if kind is Run or entry is AT:
+            static.append(span(None) if kind is Run else 0)
+        if is_dim_expression(entry):  # counted from the front, where the size is open
+            first.append(entry)
+            length.append(1)
+        elif kind is Run or entry is AT:
             first.append(_from_front(next(given), shape[at]))
             length.append(1 if entry is AT else int(entry))
         else:
