@@ -139,9 +139,8 @@ def execute(
             wider.run(buffers, leaves, floats, ints, deliver)
             return
         program.consider_compiling()
-    executable = program.executable
-    if config.check_nan_inf:  # results are seen op by op only
-        executable = None
+    # With `check_nan_inf` results are seen op by op only.
+    executable = None if config.check_nan_inf else program.executable
     for count in checks.counters:
         count([n.call for n in program.nodes], {} if executable is None else executable.kernels)
     if executable is None:
