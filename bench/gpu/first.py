@@ -2,7 +2,8 @@
 
 Plain eager code in bf16 autocast, every peer in a process of its own with empty caches. Columns:
 seconds to the printed loss of the first step, and milliseconds of a steady step soon after.
-`gpt_lengths` trains on texts of 24 lengths, each twice: seconds of all 48 steps.
+`gpt_lengths` trains on texts of 24 lengths, `gpt_new_lengths` on lengths that do not come back:
+seconds of `--steps` steps after the first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PEERS = ("bireme", "torch")
-MODELS = ("vit", "gpt2", "unet", "resnet50", "lstm", "gpt_lengths")
+MODELS = ("vit", "gpt2", "unet", "resnet50", "lstm", "gpt_lengths", "gpt_new_lengths")
 _ROUND = 10
 
 
@@ -36,7 +37,7 @@ def work(peer: str, model: str, steps: int) -> None:
         step = lambda: of_batch(0)  # noqa: E731
     losses = [float(step())]
     first = time.time() - float(os.environ["BENCH_STARTED"])
-    if model == "gpt_lengths":
+    if model.endswith("_lengths"):
         start = time.perf_counter()
         losses += [float(step()) for _ in range(steps)]
         figures: dict[str, Any] = {"all_s": time.perf_counter() - start}
@@ -80,7 +81,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--seconds", type=float, default=120.0, help="that a process may take")
-    parser.add_argument("--steps", type=int, default=47, help="of gpt_lengths after the first")
+    parser.add_argument("--steps", type=int, default=47, help="of the lengths, after the first")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the figures here")
     options = parser.parse_args()

@@ -203,11 +203,19 @@ def lstm(kit: Kit, small: bool) -> tuple[Any, Iterator[tuple[Any, Any]]]:
 
 
 def gpt_lengths(kit: Kit, small: bool) -> tuple[Any, Iterator[tuple[Any, Any]]]:
-    """GPT-2 on batches of 8 texts; each of 24 lengths comes up twice, in another order."""
+    """GPT-2 on batches of 8 texts; each of 24 lengths comes up again and again, in another
+    order."""
+    lengths = [8 + i for i in range(4)] if small else [int(200 + i * 823 / 23) for i in range(24)]
+    return _gpt(kit, small, lengths)
+
+
+def gpt_new_lengths(kit: Kit, small: bool) -> tuple[Any, Iterator[tuple[Any, Any]]]:
+    """The same on 824 lengths, of which none comes back before all were there."""
+    return _gpt(kit, small, list(range(8, 40) if small else range(200, 1024)))
+
+
+def _gpt(kit: Kit, small: bool, lengths: list[int]) -> tuple[Any, Iterator[tuple[Any, Any]]]:
     width, heads, depth, words = (64, 2, 2, 97) if small else (768, 12, 12, 50257)
-    lengths = [int(200 + i * 823 / 23) for i in range(24)]
-    if small:
-        lengths = [8 + i for i in range(4)]
 
     class Block(kit.base):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -251,7 +259,10 @@ def repeat(batch: Any) -> Iterator[Any]:
         yield batch
 
 
-MODELS = {"vit": vit, "unet": unet, "lstm": lstm, "gpt_lengths": gpt_lengths}
+MODELS = {
+    "vit": vit, "unet": unet, "lstm": lstm, "gpt_lengths": gpt_lengths,
+    "gpt_new_lengths": gpt_new_lengths,
+}  # fmt: skip
 
 
 def stepper(kit: Kit, name: str, small: bool = False) -> Callable[[], Any]:

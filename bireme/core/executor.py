@@ -28,6 +28,7 @@ _programs: BoundedCache[Any, Program] = BoundedCache(
     lambda: config.max_programs, "set BIREME_MAX_PROGRAMS"
 )
 
+
 def stand_in(program: Program) -> Any:
     """What runs in the place of a program; capture/__init__.py replaces it."""
 
@@ -91,8 +92,7 @@ def find(
     """
     where = place.default_place()
     key = (tuple(code), live, free, where, kernels.settings(), placed)
-    entry = _programs.entry(key)
-    if entry is None:
+    if (entry := _programs.entry(key)) is None:
         outputs = [i for i, alive in enumerate(live) if alive]
         graph = Graph.from_code(code, [v.aval for v in leaves], outputs)
         program = Program(graph, where, _donations(graph, free), shardings=placed)
