@@ -104,8 +104,7 @@ def find(
 def _watching(program: Program, watched: tuple[int, ...]) -> Program:
     """The same program, which also returns evidence of these requirements."""
     key = (program.key, watched)
-    found = _programs.get(key)
-    if found is None:
+    if (found := _programs.get(key)) is None:
         made = Program(program.graph, program.place, shardings=program.shardings, watched=watched)
         found = _programs.add(key, made)
     return found
