@@ -53,12 +53,13 @@ def _parser() -> argparse.ArgumentParser:
 
     convert = commands.add_parser(
         "convert",
-        help="a model of PyTorch (.pt2), ONNX, TFLite, Keras or Caffe as a folder that jit.load "
-        "reads, or a language model as a GGUF file",
+        help="a model of PyTorch (.pt2), ONNX, TensorFlow, TFLite, Keras or Caffe as a folder that "
+        "jit.load reads, or a language model as a GGUF file",
     )
-    convert.add_argument("model", help="the file, or Caffe's folder; for GGUF a model of the zoo")
+    convert.add_argument("model", help="the file or folder; for GGUF a model of the zoo")
     convert.add_argument("output", help="folder for model.json and model.safetensors, or x.gguf")
     convert.add_argument("--dtype", help="of GGUF's matrices: F32, F16, BF16, Q8_0 or Q4_0")
+    convert.add_argument("--signature", help="of a SavedModel that has several")
     convert.set_defaults(function=_convert)
 
     export = commands.add_parser("export", help="a model as a file for Bireme Lite's runtime")
@@ -161,7 +162,7 @@ def _convert(options: argparse.Namespace) -> int:
         return 2
     target = Path(options.output) / "model"
     try:
-        layer = convert.load(options.model)
+        layer = convert.load(options.model, options.signature)
         target.parent.mkdir(parents=True, exist_ok=True)
         jit.save(layer, str(target), _input_specs(layer))
     except (BiremeError, OSError) as e:

@@ -6,6 +6,7 @@ the work to the rule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ _MOST = 1 << 16  # elements of a value that is worth knowing
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def fold(n: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
         symbolic = object in (a.dtype, b.dtype)
-        if a.size + b.size > _MOST or (not symbolic and "f" in (a.dtype.kind, b.dtype.kind)):
+        if _grown(a, b) > _MOST or (not symbolic and "f" in (a.dtype.kind, b.dtype.kind)):
             return None
         made = np.asarray(function(a, b))
         if symbolic:
@@ -25,6 +26,11 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         return made if made.dtype == bool else made.astype(a.dtype)
 
     return fold
+
+
+def _grown(*values: np.ndarray) -> int:
+    """How many elements come of these: a column and a row make many."""
+    return math.prod(np.broadcast_shapes(*[v.shape for v in values]))
 
 
 def tidy(made: np.ndarray) -> np.ndarray:
@@ -50,7 +56,7 @@ def _ordinary(function: Callable[..., Any]) -> Callable[..., Any]:
     """One that does not work on symbols."""
 
     def fold(n: Any, *values: np.ndarray) -> Any:
-        if any(v.dtype.kind in "Of" or v.size > _MOST for v in values):
+        if any(v.dtype.kind in "Of" for v in values) or _grown(*values) > _MOST:
             return None
         return np.asarray(function(*values))
 

@@ -97,7 +97,7 @@ class Run:
         for i, value in enumerate(values):
             if entry.is_static(i):
                 values[i] = value.numpy() if isinstance(value, Tensor) else value
-            elif isinstance(value, np.ndarray):
+            elif isinstance(value, np.ndarray) and not entry.as_is:
                 values[i] = to_value(value)
         return entry.rule(view, *values)
 
@@ -127,6 +127,8 @@ def to_value(known: Any) -> Tensor:
         items = known.ravel().tolist()
         if all(type(i) is int for i in items):
             return to_tensor(known.astype(np.int64))
+        if any(isinstance(i, bytes | str) for i in items):
+            raise UnsupportedModel("text has no tensors")
         return dimensions(dims=tuple(items)).reshape(list(known.shape))
     return to_tensor(known)
 

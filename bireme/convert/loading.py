@@ -16,17 +16,22 @@ if TYPE_CHECKING:
 _NO_ONNX = (b"PK", b"\x89", b"GGUF", b"{", b"\x80", b"\x1f\x8b")  # how a protobuf never begins
 
 
-def load(path: str | os.PathLike[str]) -> Layer:
+def load(path: str | os.PathLike[str], signature: str | None = None) -> Layer:
     """The model at `path` as a Layer in eval mode, with `input_specs()` for `jit.save`.
 
     `path` is a file of `torch.export.save` (`.pt2`) or `torch.jit.save`, an ONNX, TFLite or Keras
-    file, a net of Caffe (its `.prototxt`, its `.caffemodel` or their folder), or a model that
-    Paddle saved (a folder, a prefix or a file). The content decides, not the ending. Nothing in
-    it is executed.
+    file, a model of TensorFlow (a SavedModel, a graph, a `.meta` file or TFJS; `signature` chooses
+    one of several), a net of Caffe (its `.prototxt`, its `.caffemodel` or their folder), or a model
+    that Paddle saved (a folder, a prefix or a file). The content decides, not the ending. Nothing
+    in it is executed.
     """
     from bireme.convert.paddle.model import find_files, read_model
 
     name = os.fspath(path)
+    if signature is not None or (os.path.exists(name) and _is_tensorflow(name)):
+        from bireme.convert import tensorflow
+
+        return tensorflow.load(name, signature)
     files = find_files(name)
     if files is not None and not _begins(name, b"PK"):
         return read_model(files)
@@ -58,8 +63,9 @@ def load(path: str | os.PathLike[str]) -> Layer:
             return OnnxLayer(name)
     raise FileFormatError(
         f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save "
-        "or torch.jit.save, an ONNX, TFLite or Keras file, a net of Caffe, or a model that Paddle "
-        "saved. Weights alone are read by paddle.load, language models by bireme.zoo.load"
+        "or torch.jit.save, an ONNX, TFLite or Keras file, a model of TensorFlow, a net of Caffe, or "
+        "a model that Paddle saved. Weights alone are read by paddle.load, language models by "
+        "bireme.zoo.load"
     )
 
 
@@ -121,6 +127,13 @@ def _begins(name: str, start: bytes, at: int = 0) -> bool:
         return False
     with open_regular(name, "convert") as file:
         return file.read(at + len(start))[at:] == start
+
+
+def _is_tensorflow(name: str) -> bool:
+    """Whether a file or folder is a model of TensorFlow or TensorFlow.js."""
+    from bireme.convert.tensorflow.files import kind_of
+
+    return kind_of(name) is not None
 
 
 def _is_export(name: str) -> bool:

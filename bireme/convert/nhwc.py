@@ -101,7 +101,7 @@ def pool(
 # --- sizes of images ------------------------------------------------------------------------
 
 
-def _positions(size: int, wanted: int, align_corners: bool, half: bool) -> np.ndarray:
+def positions(size: int, wanted: int, align_corners: bool, half: bool) -> np.ndarray:
     """Where each pixel of the result lies in the input."""
     if align_corners and wanted > 1:
         return np.arange(wanted, dtype=np.float32) * np.float32((size - 1) / (wanted - 1))
@@ -121,7 +121,7 @@ def _known_sizes(x: Tensor, wanted: Sequence[Any]) -> tuple[list[int], list[int]
 def resize_bilinear(x: Tensor, wanted: Sequence[Any], align_corners: bool, half: bool) -> Tensor:
     have, sizes = _known_sizes(x, wanted)
     for axis, (size, new) in enumerate(zip(have, sizes, strict=True), 1):
-        at = _positions(size, new, align_corners, half)
+        at = positions(size, new, align_corners, half)
         low = np.floor(at)
         part = (at - low).astype(np.float32).reshape([-1] + [1] * (3 - axis))
         first = paddle.to_tensor(np.clip(low, 0, size - 1).astype(np.int64))
@@ -135,7 +135,7 @@ def resize_nearest(x: Tensor, wanted: Sequence[Any], align_corners: bool, half: 
     have, sizes = _known_sizes(x, wanted)
     for axis, (size, new) in enumerate(zip(have, sizes, strict=True), 1):
         if align_corners and new > 1:
-            at = np.floor(_positions(size, new, True, False) + np.float32(0.5))
+            at = np.floor(positions(size, new, True, False) + np.float32(0.5))
         else:
             scale = np.float32(size / new)
             shift = np.float32(0.5) if half else np.float32(0)
@@ -262,3 +262,23 @@ def shape_of(x: Tensor, dtype: str = "int32") -> np.ndarray:
 def reshape(x: Tensor, sizes: Sequence[Any]) -> Tensor:
     check_size([d for d in sizes if d != -1])
     return x.reshape(list(sizes))
+
+
+def gather(x: Tensor, index: Tensor, axis: int, batch: int = 0) -> Tensor:
+    """Rows of x along an axis; the first `batch` dimensions of both are walked through together."""
+    axis += x.ndim if axis < 0 else 0
+    batch += index.ndim if batch < 0 else 0
+    if not 0 <= batch <= axis < x.ndim or batch > index.ndim:
+        raise ModelFileError(f"the axis {axis} and {batch} dimensions of a batch do not fit")
+    shape = [*x.shape[:axis], *index.shape[batch:], *x.shape[axis + 1 :]]
+    if not batch:
+        return paddle.index_select(x, index.reshape([-1]), axis).reshape(shape)
+    groups, before = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
+    size, after = x.shape[axis], math.prod(x.shape[axis + 1 :])
+    rows = paddle.transpose(x.reshape([groups, before, size, after]), [0, 2, 1, 3])
+    flat = index.reshape([groups, -1]).astype("int64")
+    count = flat.shape[1]
+    owner = paddle.arange(groups).unsqueeze(1)
+    places = paddle.stack([paddle.broadcast_to(owner, [groups, count]), flat], -1)
+    made = paddle.gather_nd(rows, places)  # [groups, count, before, after]
+    return paddle.transpose(made, [0, 2, 1, 3]).reshape(shape)

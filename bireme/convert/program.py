@@ -15,6 +15,7 @@ import numpy as np
 from bireme.convert.errors import UnsupportedModel
 
 Rule = Callable[..., Any]
+Size = Any  # an integer, or the symbol of an open size
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rule, and the inputs that it takes as known values (-1: all of them)."""
+    """A rule, the inputs that it takes as known values (-1: all of them), and whether it takes the
+    others as they are: known values, too."""
 
     rule: Rule
     static: tuple[int, ...]
+    as_is: bool = False
 
     def is_static(self, position: int) -> bool:
         return position in self.static or -1 in self.static
@@ -91,12 +94,14 @@ class Rules:
         self._entries: dict[str, Entry] = {}
         self._folds: dict[str, Rule] = {}
 
-    def __call__(self, *names: str, static: tuple[int, ...] = ()) -> Callable[[Rule], Rule]:
+    def __call__(
+        self, *names: str, static: tuple[int, ...] = (), as_is: bool = False
+    ) -> Callable[[Rule], Rule]:
         def add(function: Rule) -> Rule:
             for name in names:
                 if name in self._entries:
                     raise ValueError(f"there are two rules for {name!r}")
-                self._entries[name] = Entry(function, static)
+                self._entries[name] = Entry(function, static, as_is)
             return function
 
         return add

@@ -24,6 +24,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIRE = {"float": _FIXED32, "double": _FIXED64, "string": _BYTES, "bytes": _BYTES}
 _ARRAYS = {"floats": (_FIXED32, np.dtype("<f4")), "doubles": (_FIXED64, np.dtype("<f8"))}
 MAX_DEPTH = 100  # of messages inside messages
+IGNORED = "ignored"  # the kind of a field that the text form has and nobody needs
 
 
 def message(**fields: tuple[int, Any]) -> Schema:
@@ -159,3 +160,13 @@ def _integer(kind: str, value: int) -> int | bool | str:
         value &= 0xFFFFFFFF
         return value - (1 << 32) if value >= 1 << 31 else value
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def without_ignored(schema: Schema) -> Schema:
+    """The schema for the binary form, whose reader skips what is not named."""
+    made: Schema = {}
+    for number, (name, kind, repeated) in schema.items():
+        if kind != IGNORED:
+            inner = without_ignored(kind) if isinstance(kind, dict) else kind
+            made[number] = (name, inner, repeated)
+    return made

@@ -285,13 +285,15 @@ def paddle_formats(folder: Path) -> dict[str, Format]:
 
 def converted_formats(folder: Path) -> dict[str, Format]:
     """Models of other frameworks."""
-    from bireme.convert import caffe, keras, tflite
+    from bireme.convert import caffe, keras, tensorflow, tflite
     from tests.convert.caffe import nets
     from tests.convert.keras.test_keras import GOLDEN as KERAS
+    from tests.convert.tensorflow.test_tensorflow import unpack
     from tests.convert.tflite.test_tflite import GOLDEN
 
     place = folder / "converted"
     place.mkdir()
+    graphs = unpack(place / "tensorflow") / "nets"
     net, weights = place / "deploy.prototxt", place / "net.caffemodel"
     net.write_text(nets.DETECTOR)
     weights.write_bytes(nets.weights_file(nets.detector_weights()))
@@ -315,6 +317,26 @@ def converted_formats(folder: Path) -> dict[str, Format]:
             structure.zipped(structure.any_of(structure.document, structure.flipped)),
             share=0.1,
         ),
+        **{
+            f"TensorFlow {name}": Format(
+                *beside(graphs / file, lambda path=path: tensorflow.load(graphs / path)),
+                kind,
+                share=0.2,
+            )
+            for name, file, path, kind in (
+                ("graph", "recurrent.pb", "recurrent.pb", structure.protobuf),
+                ("text", "branches.pbtxt", "branches.pbtxt", structure.lines),
+                ("SavedModel", "saved/saved_model.pb", "saved", structure.protobuf),
+                (
+                    "index",
+                    "saved/variables/variables.index",
+                    "saved",
+                    structure.any_of(structure.flipped, structure.numbers),
+                ),
+                ("old checkpoint", "branches", "branches.meta", structure.flipped),
+                ("TFJS", "recurrent_js/model.json", "recurrent_js", structure.document),
+            )
+        },
         "TFLite": Format(
             *beside(lite, lambda: tflite.load(lite)),
             structure.any_of(structure.numbers, structure.flipped),

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bireme.convert.caffe.schema import NET, V1_TYPES, without_ignored
-from bireme.convert.caffe.text import parse
+from bireme.convert.caffe.schema import NET, V1_TYPES
 from bireme.convert.errors import ModelFileError
 from bireme.convert.program import Graph, Input, Node, Program
-from bireme.convert.wire import decode
+from bireme.convert.prototext import parse
+from bireme.convert.wire import decode, without_ignored
 from bireme.io.foreign import possible_shape
 
 MAX_LAYERS = 100_000

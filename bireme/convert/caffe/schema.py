@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.convert.wire import Schema, message
+from bireme.convert.wire import IGNORED, Schema, message
 
-# Settings that matter to training, and choices between implementations: read and left out.
-IGNORED = "ignored"
-
+# What is IGNORED are settings that matter to training, and choices between implementations.
 _FILLER = {"weight_filler": (7, IGNORED), "bias_filler": (8, IGNORED)}
 _POOL = "enum:MAX,AVE,STOCHASTIC"
 
@@ -245,13 +243,3 @@ NET = message(
     force_backward=(5, IGNORED), state=(6, IGNORED), debug_info=(7, IGNORED),
     input_shape=(8, [SHAPE]), layer=(100, [LAYER]),
 )  # fmt: skip
-
-
-def without_ignored(schema: Schema) -> Schema:
-    """The schema for the binary form, whose reader skips what is not named."""
-    made: Schema = {}
-    for number, (name, kind, repeated) in schema.items():
-        if kind != IGNORED:
-            inner = without_ignored(kind) if isinstance(kind, dict) else kind
-            made[number] = (name, inner, repeated)
-    return made

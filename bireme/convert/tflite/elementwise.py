@@ -18,7 +18,7 @@ from bireme.core.tensor import Tensor
 from bireme.nn import functional as F
 
 
-def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Sizes that are open come as int64; files mean their own type."""
     if a.dtype == b.dtype:
         return a, b
@@ -45,7 +45,7 @@ for _name, _function, _fold in (
     ("ATAN2", paddle.atan2, None),
     ("SQUARED_DIFFERENCE", lambda a, b: (a - b) * (a - b), None),
 ):
-    op(_name)(lambda n, a, b, function=_function: function(*_alike(a, b)))
+    op(_name)(lambda n, a, b, function=_function: function(*alike(a, b)))
     if _fold is not None:
         rule.folds(_name)(_fold)
 
@@ -99,7 +99,7 @@ def add_n(n: View, *xs: Tensor) -> Tensor:
 def select(n: View, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if n.node.op == "SELECT" and condition.ndim == 1 and a.ndim > 1:
         condition = condition.reshape([-1, *[1] * (a.ndim - 1)])
-    return paddle.where(condition, *_alike(a, b))
+    return paddle.where(condition, *alike(a, b))
 
 
 rule.folds("SELECT", "SELECT_V2")(folding.select)

@@ -116,12 +116,7 @@ def slice_(n: View, x: Tensor, begin: np.ndarray, sizes: np.ndarray) -> Tensor:
 
 @op("GATHER")
 def gather(n: View, x: Tensor, index: Tensor) -> Tensor:
-    axis, batch = n.attr("axis"), n.attr("batch_dims")
-    if batch:
-        raise UnsupportedModel("a gather with dimensions of a batch has no rule")
-    axis += x.ndim if axis < 0 else 0
-    made = paddle.index_select(x, index.reshape([-1]), axis)
-    return made.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
+    return nhwc.gather(x, index, n.attr("axis"), n.attr("batch_dims"))
 
 
 @rule.folds("GATHER")

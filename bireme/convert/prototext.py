@@ -1,13 +1,12 @@
-"""The text form of protobuf (`.prototxt`): reads what a schema of `convert.wire` describes."""
+"""The text form of protobuf (`.prototxt`, `.pbtxt`), read as a schema of `convert.wire` says."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from bireme.convert.caffe.schema import IGNORED
 from bireme.convert.errors import ModelFileError
-from bireme.convert.wire import Schema
+from bireme.convert.wire import IGNORED, Schema
 
 MAX_BYTES = 64 << 20
 _MAX_DEPTH = 64
@@ -105,11 +104,14 @@ class _Reader:
         if self._kind == "string":
             parts = []
             while self._kind == "string":
-                parts.append(_ESCAPE.sub(_unescaped, self._token[1:-1]))
+                parts.append(self._token[1:-1])
                 self._next()
+            if kind == "bytes":
+                raw = "".join(parts).encode().decode("latin-1")
+                return memoryview(_ESCAPE.sub(_unescaped, raw).encode("latin-1"))
             if kind not in ("string", IGNORED):
                 raise self._wrong(f"{what} is text, not a value of the kind {kind:.20}")
-            return "".join(parts)
+            return "".join([_ESCAPE.sub(_unescaped, part) for part in parts])
         word = self._word(what)
         try:
             return _converted(kind, word)
@@ -162,11 +164,11 @@ def _converted(kind: str, word: str) -> Any:
         if word not in names:
             raise ValueError
         return word
-    if kind == "float":
+    if kind in ("float", "double"):
         if _NUMBER.fullmatch(word.lower()) is None:
             raise ValueError
         return float(word.rstrip("fF") if not word.lower().endswith("inf") else word)
-    if len(word) > 20 or kind == "string":
+    if len(word) > 20 or kind in ("string", "bytes"):
         raise ValueError
     value = int(word, 0)
     if not -(1 << 63) <= value < 1 << 63:
