@@ -63,8 +63,8 @@ def load(path: str | os.PathLike[str], signature: str | None = None) -> Layer:
             return OnnxLayer(name)
     raise FileFormatError(
         f"[convert] {name!r} is no model that can be converted: give a file of torch.export.save "
-        "or torch.jit.save, an ONNX, TFLite or Keras file, a model of TensorFlow, a net of Caffe, or "
-        "a model that Paddle saved. Weights alone are read by paddle.load, language models by "
+        "or torch.jit.save, an ONNX, TFLite or Keras file, a model of TensorFlow, a net of Caffe, "
+        "or a model that Paddle saved. Weights alone are read by paddle.load, language models by "
         "bireme.zoo.load"
     )
 
