@@ -83,7 +83,8 @@ def _all_finite(xp: Any, x: Any) -> Any:
 
 _INVERTIBLE = Holds(
     "a matrix is singular: it has no inverse; add a small multiple of the identity, or use pinv",
-    lambda xp, inputs, out: _all_finite(xp, out),
+    # What holds NaN has an inverse of NaN.
+    lambda xp, inputs, out: _all_finite(xp, out) | ~_all_finite(xp, inputs[0]),
 )
 _SOLVABLE = Holds(
     "a matrix is singular: the equations have no single solution; use lstsq or pinv",
@@ -93,6 +94,11 @@ _SOLVABLE = Holds(
 _FINITE = Holds(
     "a matrix holds NaN or infinity",
     lambda xp, inputs, out: _all_finite(xp, inputs[0]),
+    before=True,
+)
+_NO_NAN = Holds(
+    "a matrix holds NaN: it has no singular values",
+    lambda xp, inputs, out: ~xp.any(xp.isnan(inputs[0])),
     before=True,
 )
 _POSITIVE = Holds(
@@ -229,11 +235,14 @@ def cholesky_solve(x: Tensor, y: Tensor, upper: bool = False, name: str | None =
 @public(method=True)
 def cholesky_inverse(x: Tensor, upper: bool = False, name: str | None = None) -> Tensor:
     """The inverse of the matrix whose Cholesky root is x."""
-    from bireme.ops.matrices import eye
+    from bireme.ops.manipulation import matrix_transpose
+    from bireme.ops.matrices import tril
 
     if x.ndim != 2:
         raise ShapeMismatch(f"[cholesky_inverse] x must be a matrix. Received: shape {x.shape}")
-    return cholesky_solve(eye(x.shape[-1], dtype=x.dtype), x, upper)
+    lower = tril(matrix_transpose(x) if upper else x)
+    # The first of the two solutions is an inverse, which a singular root does not have.
+    return _triangular_solve(lower, inverse(lower), False, True, False)
 
 
 def _det_vjp(xp: Any, grad: Any, x: Any, out: Any) -> tuple[Any]:
@@ -268,7 +277,7 @@ def slogdet(xp, x):
 # --- eigenvalues and singular values ----------------------------------------------------------
 
 
-@op(name="svd", check=_check_matrices)
+@op(name="svd", check=_check_matrices, requires=lambda *_, **__: [_NO_NAN])
 def _svd(xp, x, full_matrices=False):
     """(U, S, V transposed)."""
     u, s, vh = _run(xp, lambda a: tuple(xp.linalg.svd(a, full_matrices=full_matrices)), x)
@@ -284,7 +293,7 @@ def svd(
 
 
 @public
-@op(check=_check_matrices)
+@op(check=_check_matrices, requires=lambda *_: [_NO_NAN])
 def svdvals(xp, x):
     """The singular values, largest first."""
     return _run(xp, lambda a: xp.linalg.svd(a, compute_uv=False), x)
@@ -470,6 +479,7 @@ def _ranks(x: Aval, tol: Any, rtol: Any, hermitian: bool) -> Aval:
 
 
 @op(name="matrix_rank", inputs=("x", "tol", "rtol"), check=_check_matrices, differentiable=False,
+    requires=lambda *_, **__: [_NO_NAN],
     infer=_ranks)  # fmt: skip
 def _matrix_rank(xp, x, tol=None, rtol=None, hermitian=False):
     """How many singular values are above the larger of tol and rtol times the largest."""

@@ -1,4 +1,4 @@
-"""Products, norms and decompositions against the real bireme."""
+"""Products, norms and decompositions against the real Paddle."""
 
 from __future__ import annotations
 
@@ -158,10 +158,35 @@ def test_a_batch_with_a_singular_matrix_is_refused(tier):
         bireme.linalg.inv(T(batch)).numpy()
 
 
+@pytest.mark.parametrize("upper", [True, False])
+def test_a_singular_root_has_no_inverse(tier, paddle, upper):
+    root = np.array([[1.0, 0.0], [2.0, 0.0]], "float32")
+    root = root.T.copy() if upper else root
+    with pytest.raises(ValueError, match="singular"):
+        bireme.linalg.cholesky_inverse(T(root), upper).numpy()
+    with pytest.raises(ValueError, match="pivot"):
+        paddle.linalg.cholesky_inverse(paddle.to_tensor(root), upper)
+
+
+@pytest.mark.parametrize("name", ["svd", "svdvals", "matrix_rank", "cond"])
+def test_what_is_not_a_number_has_no_singular_values(tier, paddle, name):
+    x = np.array([[1.0, np.nan], [2.0, 0.0]], "float32")
+    with pytest.raises(ValueError, match="NaN"):
+        bireme.utils.flatten(getattr(bireme.linalg, name)(T(x)))[0].numpy()
+    with pytest.raises(ValueError, match="illegal value"):
+        getattr(paddle.linalg, name)(paddle.to_tensor(x))
+
+
+def test_an_inverse_of_nan_is_nan(tier, paddle):
+    x = np.array([[1.0, np.nan], [2.0, 0.0]], "float32")
+    assert np.isnan(bireme.linalg.inv(T(x)).numpy()).all()
+    assert np.isnan(paddle.linalg.inv(paddle.to_tensor(x)).numpy()).all()
+
+
 def test_least_squares(paddle):
     a, b = A(5, 2), A(5, 1, seed=1)
     got = bireme.linalg.lstsq(T(a), T(b), driver="gelsd")
-    want = bireme.linalg.lstsq(bireme.to_tensor(a), bireme.to_tensor(b), driver="gelsd")
+    want = paddle.linalg.lstsq(paddle.to_tensor(a), paddle.to_tensor(b), driver="gelsd")
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g.numpy(), w.numpy(), rtol=1e-4, atol=1e-5)
 
@@ -195,7 +220,7 @@ def test_a_singular_triangle_is_solved_as_far_as_it_goes(tier, paddle, upper):
         x = x[::-1, ::-1].copy()
     y = np.ones((2, 1), "float32")
     ours = bireme.linalg.triangular_solve(bireme.to_tensor(x), bireme.to_tensor(y), upper=upper)
-    theirs = bireme.linalg.triangular_solve(bireme.to_tensor(x), bireme.to_tensor(y), upper=upper)
+    theirs = paddle.linalg.triangular_solve(paddle.to_tensor(x), paddle.to_tensor(y), upper=upper)
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
