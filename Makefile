@@ -4,7 +4,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 
-.PHONY: help demo wheel test test-slow test-asan clients parity fuzz kills bench lint stubs addresses clean
+.PHONY: help demo wheel lite test test-slow test-asan clients parity fuzz kills bench lint stubs addresses clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make kills      1,000 kills while files are saved, over every saver (5 minutes)"
 	@echo "make bench      measure against Paddle, PyTorch and JAX (long)"
 	@echo "make wheel      a wheel with the native kernels, in dist/ (5 minutes)"
+	@echo "make lite       Bireme Lite for x86-64, arm64, riscv64 and WebAssembly, with sizes (5 minutes)"
 	@echo "make lint       ruff and pyright only"
 	@echo "make stubs      rewrite the generated type stubs"
 	@echo "make addresses  rewrite the book of Paddle's inner addresses (from the wheel)"
@@ -53,6 +54,11 @@ test-slow: .venv/.dev
 
 wheel: .venv/.dev
 	.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+
+# Targets whose cross compiler or emulator is missing are skipped: apt-get install cmake qemu-user
+# g++-aarch64-linux-gnu g++-riscv64-linux-gnu emscripten nodejs
+lite: .venv/.dev
+	.venv/bin/python -m pytest -n 0 -vv -s -m slow tests/lite/test_cross.py
 
 # GCC's sanitizers. The library is built without them preloaded: the compiler would run in them, too.
 SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)

@@ -47,7 +47,7 @@ class BuildKernels(build_py):
 
     def build_lite(self, target):
         """Bireme Lite's runtime, and its sources for machines that the wheel has no library for."""
-        for part in ("include", "src", "ops", "kernels"):
+        for part in ("include", "src", "ops", "kernels", "web"):
             self.copy_tree(str(ROOT / "lite" / part), str(target / "source" / part))
         building = module(Path("bireme") / "lite" / "building.py")
         made = building.build(ROOT / "lite", target / "built" / building.NAME)

@@ -66,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument(
         "model", help="what jit.save, Paddle, PyTorch (.pt2), ONNX, TFLite, Keras or Caffe saved"
     )
-    export.add_argument("--lite", metavar="OUT", required=True, help="the file, x.blm")
+    where = export.add_mutually_exclusive_group(required=True)
+    where.add_argument("--lite", metavar="OUT", help="the file, x.blm")
+    where.add_argument("--web", metavar="OUT", help="a folder with a page that runs the model")
     export.add_argument(
         "--weights", default="float32", choices=("float32", "float16", "int8"), help="as stored"
     )
@@ -180,11 +182,14 @@ def _export(options: argparse.Namespace) -> int:
     from bireme.core.errors import BiremeError
 
     try:
-        made = lite.export(options.model, options.lite, weights=options.weights)
+        if options.web is not None:
+            made = lite.export_web(options.model, options.web, weights=options.weights)
+        else:
+            made = lite.export(options.model, options.lite, weights=options.weights)
     except (BiremeError, OSError) as e:
         print(f"bireme export: {e}", file=sys.stderr)
         return 1
-    print(f"wrote {made} ({Path(made).stat().st_size:,} bytes)")
+    print(f"wrote {made}")
     return 0
 
 

@@ -98,13 +98,10 @@ def sources() -> Path | None:
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library, built on first need. Raises LiteUnavailable."""
-    from bireme.core.errors import BiremeError
     from bireme.host import cache_folder
     from bireme.kernels import native
     from bireme.kernels.native import building
-
-    class LiteUnavailable(BiremeError, RuntimeError):
-        """There is no runtime here, and none can be built."""
+    from bireme.lite.errors import LiteUnavailable
 
     ready = _here / "built" / NAME
     if ready.is_file():

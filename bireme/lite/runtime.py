@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.errors import BiremeError, InvalidArgument
+from bireme.core.errors import InvalidArgument
 from bireme.lite.building import library
+from bireme.lite.errors import LiteError
 
 _MAX_RANK = 8
 _DTYPES = [np.dtype(n) for n in ("bool", "u1", "i1", "i4", "u4", "i8", "f4", "f8")]
-
-
-class LiteError(BiremeError, RuntimeError):
-    """A model file that cannot be read, or a run that failed."""
 
 
 class _Options(ctypes.Structure):

@@ -70,42 +70,81 @@ struct Windows {
     return at < size[i] ? at : -1;
   }
 
+  // Places of the result that lie side by side, and where their windows begin.
+  struct Run {
+    int64_t at, count, z, y, x;
+  };
+
+  int runs_of(int64_t j, int64_t count, Run* runs) const {
+    int made = 0;
+    int64_t ox = j % out[2], oy = j / out[2] % out[1], oz = j / out[2] / out[1];
+    for (int64_t at = 0; at < count; made++) {
+      int64_t run = smaller(count - at, out[2] - ox);
+      runs[made] = {at, run, oz * stride[0] - pad[0], oy * stride[1] - pad[1],
+                    ox * stride[2] - pad[2]};
+      at += run;
+      ox = 0;
+      if (++oy == out[1]) oy = 0, oz++;
+    }
+    return made;
+  }
+
+  // Part of a line of the input; nothing lies beside it.
+  void line(const float* from, int64_t first, int64_t count, float* to) const {
+    if (stride[2] == 1 && gap[2] == 1) {
+      int64_t before = smaller(count, larger(0, -first));
+      int64_t end = larger(before, smaller(count, size[2] - first));
+      for (int64_t i = 0; i < before; i++) to[i] = 0;
+      for (int64_t i = before; i < end; i++) to[i] = from[first + i];
+      for (int64_t i = end; i < count; i++) to[i] = 0;
+      return;
+    }
+    int64_t last = first + (count - 1) * stride[2];
+    if (gap[2] == 1 && first >= 0 && last < size[2]) {
+      for (int64_t i = 0; i < count; i++) to[i] = from[first + i * stride[2]];
+      return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+      int64_t spot = inside(2, first + i * stride[2]);
+      to[i] = spot < 0 ? 0 : from[spot];
+    }
+  }
+
   // Rows k0 to k1 (channel and place in the window) of columns (places of the result).
   void pack(const float* x, int64_t width, int64_t k0, int64_t k1, int64_t j, int64_t count,
             float* to) const {
-    int64_t volume = kernel[0] * kernel[1] * kernel[2], plane = size[0] * size[1] * size[2];
+    Run runs[64];
+    int made = runs_of(j, count, runs);
+    int64_t plane = size[0] * size[1] * size[2], volume = kernel[0] * kernel[1] * kernel[2];
+    int64_t kx = k0 % kernel[2], ky = k0 / kernel[2] % kernel[1];
+    int64_t kz = k0 / kernel[2] / kernel[1] % kernel[0];
+    const float* from = x + k0 / volume * plane;
     for (int64_t k = k0; k < k1; k++, to += width) {
-      int64_t place = k % volume, kx = place % kernel[2] * step[2];
-      int64_t ky = place / kernel[2] % kernel[1] * step[1];
-      int64_t kz = place / kernel[2] / kernel[1] * step[0];
-      const float* from = x + k / volume * plane;
-      int64_t at = 0;
-      while (at < count) {  // a row of the result at a time
-        int64_t column = j + at, ox = column % out[2], oy = column / out[2] % out[1];
-        int64_t oz = column / out[2] / out[1], run = smaller(count - at, out[2] - ox);
-        int64_t y = inside(1, oy * stride[1] - pad[1] + ky);
-        int64_t z = inside(0, oz * stride[0] - pad[0] + kz);
-        float* row = to + at;
-        if (y < 0 || z < 0) {
-          for (int64_t i = 0; i < run; i++) row[i] = 0;
-        } else {
-          const float* line = from + (z * size[1] + y) * size[2];
-          int64_t first = ox * stride[2] - pad[2] + kx;
-          if (stride[2] == 1 && gap[2] == 1) {
-            int64_t before = smaller(run, larger(0, -first));
-            int64_t end = larger(before, smaller(run, size[2] - first));
-            for (int64_t i = 0; i < before; i++) row[i] = 0;
-            if (end > before) memcpy(row + before, line + first + before, (end - before) * 4);
-            for (int64_t i = end; i < run; i++) row[i] = 0;
-          } else {
-            for (int64_t i = 0; i < run; i++) {
-              int64_t spot = inside(2, first + i * stride[2]);
-              row[i] = spot < 0 ? 0 : line[spot];
-            }
-          }
-        }
-        at += run;
+      for (int r = 0; r < made; r++) {
+        const Run& run = runs[r];
+        int64_t y = inside(1, run.y + ky * step[1]), z = inside(0, run.z + kz * step[0]);
+        float* row = to + run.at;
+        if (y < 0 || z < 0)
+          for (int64_t i = 0; i < run.count; i++) row[i] = 0;
+        else
+          line(from + (z * size[1] + y) * size[2], run.x + kx * step[2], run.count, row);
       }
+      for (int64_t i = count; i < width; i++) to[i] = 0;
+      if (++kx < kernel[2]) continue;
+      kx = 0;
+      if (++ky < kernel[1]) continue;
+      ky = 0;
+      if (++kz < kernel[0]) continue;
+      kz = 0;
+      from += plane;
+    }
+  }
+  // The same for windows of one position.
+  void copy(const float* x, int64_t width, int64_t k0, int64_t k1, int64_t j, int64_t count,
+            float* to) const {
+    int64_t plane = size[0] * size[1] * size[2];
+    for (int64_t k = k0; k < k1; k++, to += width) {
+      memcpy(to, x + k * plane + j, count * sizeof(float));
       for (int64_t i = count; i < width; i++) to[i] = 0;
     }
   }
@@ -131,7 +170,8 @@ void run_conv(Node& n, int) {
       multiply(n, rows, places, depth, w.as<float>() + first * depth, depth, 1,
                plain ? from : nullptr, places, y.as<float>() + at, places, after,
                [&](int64_t k0, int64_t k1, int64_t j, int64_t count, float* to) {
-                 windows.pack(from, width, k0, k1, j, count, to);
+                 if (plain) windows.copy(from, width, k0, k1, j, count, to);
+                 else windows.pack(from, width, k0, k1, j, count, to);
                });
     }
   }

@@ -85,6 +85,25 @@ void run_resize(Node& n, int) {
   auto* places = reinterpret_cast<int64_t*>(n.model->scratch);
   auto* weights = reinterpret_cast<float*>(places + made * 4);
   int count = plan_taps(n, size, made, places, weights);
+  if (inner == 1) {
+    parallel(*n.model, y.count / made, larger(1, 4096 / made), [&](int64_t from, int64_t to, int) {
+      for (int64_t line = from; line < to; line++) {
+        const float* source = x.as<float>() + line * size;
+        float* out = y.as<float>() + line * made;
+        if (count == 1) {
+          for (int64_t i = 0; i < made; i++) out[i] = source[places[i]];
+          continue;
+        }
+        for (int64_t i = 0; i < made; i++) {
+          float sum = 0;
+          for (int t = 0; t < count; t++)
+            sum += source[places[i * count + t]] * weights[i * count + t];
+          out[i] = sum;
+        }
+      }
+    });
+    return;
+  }
   parallel(*n.model, y.product(0, axis + 1), larger(1, 4096 / inner),
            [&](int64_t from, int64_t to, int) {
     for (int64_t o = from; o < to; o++) {

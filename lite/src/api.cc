@@ -1,9 +1,12 @@
 // The C interface.
-#include <fcntl.h>
 #include <stdio.h>
+
+#ifndef __wasm__
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#endif
 
 #include "../kernels/kernels.h"
 #include "threads.h"
@@ -83,6 +86,12 @@ bl_model* bl_open_memory(const void* data, size_t size, const bl_options* option
   return made;
 }
 
+#ifdef __wasm__  // pages have no files
+bl_model* bl_open_file(const char*, const bl_options*, char* error, size_t error_size) {
+  say(error, error_size, "there are no files here: use bl_open_memory");
+  return nullptr;
+}
+#else
 bl_model* bl_open_file(const char* path, const bl_options* options, char* error,
                        size_t error_size) {
   int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -107,13 +116,16 @@ bl_model* bl_open_file(const char* path, const bl_options* options, char* error,
   made->mapped_size = size;
   return made;
 }
+#endif
 
 void bl_close(bl_model* model) {
   if (!model) return;
   lite::free_pool(model->model.pool);
   free(model->model.arena);
   free(model->copy);
+#ifndef __wasm__
   if (model->mapped) munmap(model->mapped, model->mapped_size);
+#endif
   model->~bl_model();
   free(model);
 }

@@ -1,5 +1,5 @@
 # WebAssembly with SIMD, for Node.js and browsers.
-set(CMAKE_SYSTEM_NAME Emscripten)
+set(CMAKE_SYSTEM_NAME Generic)
 set(CMAKE_SYSTEM_PROCESSOR wasm32)
 set(CMAKE_C_COMPILER emcc)
 set(CMAKE_CXX_COMPILER em++)
@@ -7,4 +7,4 @@ set(CMAKE_AR emar)
 set(CMAKE_RANLIB emranlib)
 set(CMAKE_C_FLAGS_INIT "-msimd128")
 set(CMAKE_CXX_FLAGS_INIT "-msimd128")
-set(CMAKE_EXECUTABLE_SUFFIX ".js")
+set(EMSCRIPTEN TRUE)

@@ -15,8 +15,8 @@ from bireme import lite
 from bireme.core.errors import InvalidArgument
 from bireme.inference import Config, create_predictor
 from bireme.inference.engines import EngineUnavailable
+from bireme.lite import LiteError
 from bireme.lite.exporter import UnsupportedOps
-from bireme.lite.runtime import LiteError
 
 InputSpec = paddle.static.InputSpec
 OCR = Path(paddle.__file__).parent / "ocr" / "weights"

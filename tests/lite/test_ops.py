@@ -12,7 +12,7 @@ import pytest
 import bireme as paddle
 import bireme.nn.functional as F
 from bireme import lite
-from bireme.lite.runtime import LiteError
+from bireme.lite import LiteError
 
 InputSpec = paddle.static.InputSpec
 ACTIVATIONS = [
