@@ -85,15 +85,15 @@ def _llama() -> nn.Layer:
 MODELS: dict[str, Any] = {
     "gpt3": (
         GPT3, 2048, {8: 64, 384: 1536, 768: 1536, 1536: 1536, 16384: 4096},
-        ("Megatron-LM", {"mp": 8, "pp": 12}),
+        {"Megatron-LM (2021)": {"mp": 8, "pp": 12}, "Megatron-Core": {"mp": 4, "pp": 8}},
     ),
     "llama3": (
         _llama, 8192, {8: 64, 512: 256, 8192: 2048, 16384: 2048},
-        ("Meta", {"mp": 8, "pp": 16}),
+        {"Meta": {"mp": 8, "pp": 16}},
     ),
     "mixtral": (
         _mixtral, 4096, {8: 256, 64: 1024, 128: 256, 1024: 1024, 16384: 16384},
-        ("Megatron-Core", {"mp": 2, "pp": 4, "ep": 8}),
+        {"Megatron-Core": {"mp": 1, "pp": 4, "ep": 8}},
     ),
 }  # fmt: skip
 
@@ -121,10 +121,10 @@ def main(names: list[str]) -> None:
     print("| model | H100s | batch | whose | dp | mp | pp | ep | ZeRO | MFU | GB | CPU s to plan |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name in names or MODELS:
-        build, words, sizes, (whose, published) = MODELS[name]
+        build, words, sizes, published = MODELS[name]
         model = lazily(build)
         for count, batch in sizes.items():
-            for who, degrees in (("planner", None), (whose, published)):
+            for who, degrees in {"planner": None, **published}.items():
                 head = f"| {name} | {count} | {batch} | {who} |"
                 try:
                     plan, seconds = row(model, words, count, batch, degrees)

@@ -11,11 +11,16 @@ from typing import Any
 from bireme.core.aval import Aval, aval
 from bireme.core.dtype import int32
 from bireme.core.op import op
+from bireme.core.tensor import Tensor
 from bireme.ops.indexing import scatter_into
 
 
-@op(differentiable=False, infer=lambda index, experts: aval(index.shape, int32))
-def queue_places(xp, index, experts=1):
+@op(
+    name="queue_places",
+    differentiable=False,
+    infer=lambda index, experts: aval(index.shape, int32),
+)
+def _queue_places(xp, index, experts=1):
     """[tokens, choices]: the place of each choice in its expert's queue; -1 where the choice is
     -1. Choices are queued token by token."""
     flat = xp.reshape(index, (-1,))
@@ -24,8 +29,12 @@ def queue_places(xp, index, experts=1):
     return xp.reshape(xp.where(flat >= 0, rank, -1), index.shape).astype(xp.int32)
 
 
-@op(differentiable=False, infer=lambda index, experts: aval((experts,), int32))
-def queue_lengths(xp, index, experts=1):
+@op(
+    name="queue_lengths",
+    differentiable=False,
+    infer=lambda index, experts: aval((experts,), int32),
+)
+def _queue_lengths(xp, index, experts=1):
     """How many choices fall on each expert."""
     flat = xp.reshape(index, (-1,))
     hit = flat[:, None] == xp.arange(experts, dtype=flat.dtype)
@@ -55,8 +64,8 @@ def _picked(xp: Any, y: Any, index: Any, place: Any) -> Any:
     return xp.where((rows < experts * room)[..., None], found, xp.zeros((), y.dtype))
 
 
-@op(vjp=_to_vjp, infer=_to_infer)
-def tokens_to_experts(xp, x, index, place, experts=1, room=1):
+@op(name="tokens_to_experts", vjp=_to_vjp, infer=_to_infer)
+def _tokens_to_experts(xp, x, index, place, experts=1, room=1):
     """[experts, room, width]: each token of x [tokens, width] in a row of each of its experts;
     zeros where no token is."""
     rows = _rows(xp, index, place, experts, room)
@@ -76,10 +85,31 @@ def _from_vjp(xp: Any, grad: Any, index: Any, place: Any, types: Any) -> Any:
 
 
 @op(
+    name="experts_to_tokens",
     vjp=_from_vjp,
     infer=lambda y, index, place: aval((*index.shape, y.shape[-1]), y.dtype),
 )
-def experts_to_tokens(xp, y, index, place):
+def _experts_to_tokens(xp, y, index, place):
     """[tokens, choices, width]: the rows of y [experts, room, width] that the tokens went to;
     zeros for what was left out."""
     return _picked(xp, y, index, place)
+
+
+def queue_places(index: Tensor, experts: int) -> Tensor:
+    """[tokens, choices]: the place of each choice in its expert's queue; -1 where it is -1."""
+    return _queue_places(index, experts)
+
+
+def queue_lengths(index: Tensor, experts: int) -> Tensor:
+    """How many choices fall on each expert."""
+    return _queue_lengths(index, experts)
+
+
+def tokens_to_experts(x: Tensor, index: Tensor, place: Tensor, experts: int, room: int) -> Tensor:
+    """[experts, room, width]: each token in a row of each of its experts."""
+    return _tokens_to_experts(x, index, place, experts, room)
+
+
+def experts_to_tokens(y: Tensor, index: Tensor, place: Tensor) -> Tensor:
+    """[tokens, choices, width]: the rows that the tokens went to; zeros for what was left out."""
+    return _experts_to_tokens(y, index, place)

@@ -12,6 +12,11 @@ from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker, Role, User
 from bireme.distributed.fleet.strategy import DistributedStrategy
 from bireme.distributed.fleet.topology import CommunicateTopology, HybridCommunicateGroup
 from bireme.distributed.fleet.util import UtilBase
+from bireme.distributed.fleet.utils.log_util import (
+    get_log_level_code,
+    get_log_level_name,
+    set_log_level,
+)
 
 fleet = Fleet()
 init = fleet.init
@@ -38,6 +43,17 @@ get_hybrid_parallel_topology = fleet.get_hybrid_parallel_topology
 all_reduce = fleet.all_reduce
 minimize = fleet.minimize
 local_device_ids = fleet.local_device_ids
+collective_perf = fleet.collective_perf
+init_server = fleet.init_server
+init_worker = fleet.init_worker
+is_coordinator = fleet.is_coordinator
+load_inference_model = fleet.load_inference_model
+load_model = fleet.load_model
+run_server = fleet.run_server
+save_inference_model = fleet.save_inference_model
+save_persistables = fleet.save_persistables
+stop_worker = fleet.stop_worker
+world_device_ids = fleet.world_device_ids
 util = fleet.util
 
 __all__ = [
@@ -56,16 +72,24 @@ __all__ = [
     "all_reduce",
     "auto",
     "barrier_worker",
+    "collective_perf",
     "distributed_model",
     "distributed_optimizer",
     "distributed_scaler",
     "fleet",
     "get_hybrid_communicate_group",
     "get_hybrid_parallel_topology",
+    "get_log_level_code",
+    "get_log_level_name",
     "init",
+    "init_server",
+    "init_worker",
+    "is_coordinator",
     "is_first_worker",
     "is_server",
     "is_worker",
+    "load_inference_model",
+    "load_model",
     "local_device_ids",
     "local_rank",
     "meta_parallel",
@@ -73,13 +97,19 @@ __all__ = [
     "node_num",
     "nranks",
     "rank",
+    "run_server",
+    "save_inference_model",
+    "save_persistables",
     "server_endpoints",
     "server_index",
     "server_num",
+    "set_log_level",
+    "stop_worker",
     "util",
     "utils",
     "worker_endpoints",
     "worker_index",
     "worker_num",
+    "world_device_ids",
     "world_size",
 ]

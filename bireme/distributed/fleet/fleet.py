@@ -18,7 +18,9 @@ from bireme.distributed.auto_parallel.sharded_optimizer import (
     shard_optimizer,
     shard_scaler,
 )
+from bireme.distributed.communication.averaging import first_ranks_contents
 from bireme.distributed.environment import ParallelEnv, get_world_size
+from bireme.distributed.fleet.local_sgd import LocalSGD
 from bireme.distributed.fleet.merging import MergingOptimizer, merging
 from bireme.distributed.fleet.meta_parallel.optimizing import optimizer_of
 from bireme.distributed.fleet.meta_parallel.pipeline import PipelineParallel
@@ -30,6 +32,7 @@ from bireme.distributed.fleet.meta_parallel.wrappers import (
     ShardingParallel,
     TensorParallel,
 )
+from bireme.distributed.fleet.programs import JobPrograms
 from bireme.distributed.fleet.role_maker import PaddleCloudRoleMaker
 from bireme.distributed.fleet.strategy import DistributedStrategy
 from bireme.distributed.fleet.topology import CommunicateTopology, HybridCommunicateGroup
@@ -37,7 +40,9 @@ from bireme.distributed.fleet.util import UtilBase
 from bireme.distributed.fleet.utils.recomputing import recompute
 from bireme.distributed.mesh import set_mesh
 from bireme.host import jax_door
+from bireme.incubate.asp import decorate as asp
 from bireme.nn import SyncBatchNorm
+from bireme.optimizer import Adam, Lamb
 
 if TYPE_CHECKING:
     from bireme.amp.grad_scaler import AmpScaler
@@ -54,7 +59,7 @@ _AXES = {"dp": "data", "pp": "pipe", "sharding": "sharding", "sep": "sep", "mp":
 _STAGES = {1: ShardingStage1, 2: ShardingStage2, 3: ShardingStage3}
 
 
-class Fleet:
+class Fleet(JobPrograms):
     """What `paddle.distributed.fleet`'s functions are methods of."""
 
     _hcg: HybridCommunicateGroup  # there after init: programs ask with hasattr
@@ -126,20 +131,10 @@ class Fleet:
             )
         return CommunicateTopology([_AXES[n] for n in order], [degrees[n] for n in order])
 
-    def get_hybrid_communicate_group(self) -> HybridCommunicateGroup:
-        if not hasattr(self, "_hcg"):
-            raise InvalidArgument("[fleet] call fleet.init(is_collective=True) first")
-        return self._hcg
-
     def get_hybrid_parallel_topology(self) -> CommunicateTopology:
         return self.get_hybrid_communicate_group().topology()
 
     # --- who am I -------------------------------------------------------------------------
-
-    def _maker(self) -> Any:
-        if self._role_maker is None:
-            raise InvalidArgument("[fleet] call fleet.init(is_collective=True) first")
-        return self._role_maker
 
     def is_first_worker(self) -> bool:
         return self._maker()._is_first_worker()
@@ -216,6 +211,8 @@ class Fleet:
                 "[distributed_model] with pp_degree > 1 the model is a PipelineLayer of "
                 f"fleet.meta_parallel. Received: {type(model).__name__}"
             )
+        if self._strategy.localsgd:
+            return self._apart(model)
         if get_world_size() > 1 and mesh.dim_names == ["dp"] and not self._strategy.amp:
             from bireme.distributed.parallel import DataParallel
 
@@ -235,6 +232,21 @@ class Fleet:
             kind = ShardingParallel
         return kind(model, hcg, strategy=self._strategy)
 
+    def _apart(self, model: Layer) -> Layer:
+        """The model with the first process's contents; nobody exchanges gradients."""
+        mesh = self.get_hybrid_communicate_group().mesh
+        alone = get_world_size() == 1
+        if mesh.size > 1 and (alone or mesh.dim_names != ["dp"]):
+            raise InvalidArgument(
+                "[distributed_model] localsgd is for data parallelism over several processes. "
+                f"Received degrees {dict(zip(mesh.dim_names, mesh.shape, strict=True))} on "
+                f"{get_world_size()} process(es)"
+            )
+        if not alone:
+            held = [*model.parameters(), *model.buffers()]
+            first_ranks_contents(held, self._hcg.get_data_parallel_group())
+        return model
+
     def _changed(self, model: Layer) -> Layer:
         """The model with the layers that the strategy asks for."""
         strategy = self._strategy
@@ -246,9 +258,16 @@ class Fleet:
 
     def distributed_optimizer(
         self, optimizer: Optimizer, strategy: DistributedStrategy | None = None
-    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer | MergingOptimizer:
+    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer | MergingOptimizer | LocalSGD:
         """The optimizer of such a model; with a sharding degree its state is cut."""
         chosen = strategy or self._strategy
+        if chosen.lamb or chosen.asp:
+            plain = copy(chosen)
+            plain.lamb = plain.asp = False
+            changed: Any = _as_lamb(optimizer, chosen.lamb_configs) if chosen.lamb else optimizer
+            if chosen.asp:
+                changed = asp(changed)
+            return self.distributed_optimizer(changed, plain)
         if chosen.gradient_merge:
             whole = copy(chosen)
             whole.gradient_merge = False
@@ -260,8 +279,14 @@ class Fleet:
 
     def _optimizer_of(
         self, optimizer: Optimizer, chosen: DistributedStrategy
-    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer:
+    ) -> Optimizer | ShardOptimizer | HybridParallelOptimizer | LocalSGD:
         hcg = self.get_hybrid_communicate_group()
+        if chosen.localsgd:
+            config = chosen.localsgd_configs
+            if get_world_size() == 1:
+                return optimizer
+            group = hcg.get_data_parallel_group()
+            return LocalSGD(optimizer, group, config["k_steps"], config["begin_step"])
         stage = int(chosen.sharding_configs["stage"])
         if hcg.get_sharding_parallel_world_size() > 1 and stage not in _STAGES:
             raise InvalidArgument(
@@ -291,6 +316,35 @@ class Fleet:
 
     def local_device_ids(self) -> list[int]:
         return [ParallelEnv().device_id]
+
+    def world_device_ids(self) -> list[list[int]]:
+        """The devices of every worker, in order of rank."""
+        own = self.local_device_ids()
+        if self.worker_num() == 1:
+            return [own]
+        return [list(ids) for ids in self._util.all_gather(own)]
+
+
+def _as_lamb(optimizer: Any, config: dict[str, Any]) -> Lamb:
+    """The Lamb that `strategy.lamb` makes of an Adam."""
+    if type(optimizer) is not Adam:
+        raise InvalidArgument(
+            "[distributed_optimizer] strategy.lamb is for Adam. Received: "
+            f"{type(optimizer).__name__}; use paddle.optimizer.Lamb itself"
+        )
+    names = tuple(config["exclude_from_weight_decay"])
+    given = optimizer._defaults
+    return Lamb(
+        optimizer._learning_rate,
+        config["lamb_weight_decay"],
+        given["beta1"],
+        given["beta2"],
+        given["epsilon"],
+        parameters=optimizer._all_parameters(),
+        grad_clip=optimizer._grad_clip,
+        exclude_from_weight_decay_fn=lambda p: p.name.endswith(names) if names else False,
+        multi_precision=optimizer._multi_precision,
+    )
 
 
 def _recompute(model: Layer, names: Sequence[str]) -> None:

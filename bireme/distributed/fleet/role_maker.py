@@ -64,6 +64,9 @@ class PaddleCloudRoleMaker:
     def _is_server(self) -> bool:
         return self._role == Role.SERVER
 
+    def _is_coordinator(self) -> bool:
+        return self._role == Role.COORDINATOR
+
     def _is_first_worker(self) -> bool:
         return self._is_worker() and self._current_id == 0
 

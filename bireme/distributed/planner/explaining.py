@@ -102,10 +102,17 @@ def _grouped(plan: Plan) -> list[tuple[str, str]]:
         shown = kind + (", results in parts of the sequence" if name in sequences else "")
         if name in experts and plan.degrees.ep > 1:
             shown += f", experts over {plan.degrees.ep}"
-        number = re.search(r"\.(\d+)\.", name)
-        stem = name if number is None else f"{name[: number.start()]}.*.{name[number.end() :]}"
-        found.setdefault((stem, shown), []).append(int(number.group(1)) if number else -1)
-    return [
-        (stem if numbers == [-1] else f"{stem} [{min(numbers)}-{max(numbers)}]", kind)
-        for (stem, kind), numbers in found.items()
-    ]
+        number = re.search(r"(^|\.)(\d+)\.", name)
+        if number is None:
+            found.setdefault((name, shown), []).append(-1)
+        else:
+            stem = f"{name[: number.start(2)]}*{name[number.end(2) :]}"
+            found.setdefault((stem, shown), []).append(int(number.group(2)))
+    lines = []
+    for (stem, kind), numbers in found.items():
+        low, high = min(numbers), max(numbers)
+        if len(numbers) > 2 and high - low == len(numbers) - 1:
+            lines.append((f"{stem} [{low}-{high}]", kind))
+        else:
+            lines += [(stem.replace("*", str(n), 1), kind) for n in numbers]
+    return lines
