@@ -89,6 +89,7 @@ _LAZY_NAMES = {
         ),
         "utils.layers_utils": "check_shape",
         "io.serialization": "load save",
+        "io.async_saving": "async_save clear_async_save_task_queue",
         "nn.attributes": "ParamAttr",
         "nn.functional": "adaptive_avg_pool1d conv1d conv2d conv3d group_norm layer_norm",
         "nn.parameters": "create_parameter",

@@ -97,6 +97,8 @@ from bireme.flags import set_flags as set_flags
 from bireme.hapi import Model as Model
 from bireme.hapi import flops as flops
 from bireme.hapi import summary as summary
+from bireme.io.async_saving import async_save as async_save
+from bireme.io.async_saving import clear_async_save_task_queue as clear_async_save_task_queue
 from bireme.io.readers import MmapStorage as MmapStorage
 from bireme.io.readers import batch as batch
 from bireme.io.serialization import load as load

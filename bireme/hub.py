@@ -33,7 +33,7 @@ _PLAIN_BRANCH = re.compile(r"[a-z0-9.-]+")
 _imported: dict[str, set[str]] = {}  # the names of modules that came from each folder
 
 
-class HubError(BiremeError, RuntimeError):
+class HubError(BiremeError, RuntimeError, ValueError):
     """A repository without what was asked for."""
 
 

@@ -1,6 +1,7 @@
 """paddle.base: the few names below Paddle's public API that programs reach for."""
 
 from bireme.base import core, data_feeder, dygraph, framework, layer_helper
+from bireme.base.feeding import DataFeeder
 from bireme.core.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from bireme.flags import get_flags, set_flags
 from bireme.nn.attributes import ParamAttr
@@ -11,6 +12,7 @@ __all__ = [
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "DataFeeder",
     "Executor",
     "ParamAttr",
     "Program",

@@ -196,7 +196,8 @@ def has_family(tensor: Tensor) -> bool:
 
 def check_inplace(tensor: Tensor, name: str) -> None:
     """Raise where Paddle does: a leaf that needs a gradient cannot change under autograd."""
-    if state.trace.tape and tensor._node.__class__ is LeafNode:
+    changes = state.trace.tape and state.trace.changes_tensors  # a program makes new variables
+    if changes and tensor._node.__class__ is LeafNode:
         raise InvalidArgument(
             f"[{name}] a leaf tensor with stop_gradient=False cannot be changed in place while "
             "gradients are recorded. Wrap the update in paddle.no_grad(), or use the "

@@ -206,7 +206,7 @@ def _near(name: str) -> str:
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path)
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or not os.path.basename(name) or os.path.isdir(name):
         raise InvalidArgument(f"[save] path must name a file, not a folder. Received: {path!r}")
     return name

@@ -14,7 +14,10 @@ class Port(InputSpec):
     """An input or a result: its `position` among them, and an InputSpec of its type."""
 
     def __init__(self, t: Aval, name: str, position: int):
-        super().__init__(Size(t.shape)._plain(), t.dtype, name)
+        sizes = Size(t.shape)._plain()
+        super().__init__(sizes, t.dtype, name)
+        # Equals lists and tuples, as the shape of a variable does.
+        self.shape = Size(sizes)  # pyright: ignore[reportAttributeAccessIssue]
         self.position = position
 
 

@@ -261,10 +261,7 @@ def _gather_nd_infer(x: Aval, index: Aval) -> Aval:
     _integers(index)
     depth = index.shape[-1]
     if type(depth) is not int:
-        raise ShapeMismatch(
-            "the last dimension of index is open, but it decides the rank of the result; declare "
-            "its size"
-        )
+        raise ShapeMismatch("the last dimension of index is open; declare its size")
     if depth > x.ndim:
         raise ShapeMismatch(
             f"the last dimension of index is {depth}, but x has only {x.ndim} dimensions"
@@ -478,6 +475,8 @@ def put_along_axis(
         raise InvalidArgument(
             f"[put_along_axis] reduce must be one of {sorted(_REDUCTIONS)}. Received: {reduce!r}"
         )
+    if not indices.dtype.is_integer:
+        raise TypeMismatch(f"[put_along_axis] indices must be integers, not {indices.dtype.name}")
     at, index = _aligned_index("put_along_axis", arr, indices, axis, broadcast)
     shape = index._value.aval.shape
     if not isinstance(values, Tensor):

@@ -539,6 +539,8 @@ def _multiplex_vjp(xp: Any, grad: Any, index: Any, types: Any) -> tuple[list[Any
 
 def _check_multiplex(inputs: Sequence[Any], index: Any) -> None:
     _check_same_shape(inputs)
+    if len(inputs) < 2:
+        raise InvalidArgument("there must be at least two inputs to choose from")
     if inputs[0].ndim < 2:
         raise ShapeMismatch("inputs must have at least two dimensions")
     if not index.dtype.is_integer:

@@ -16,6 +16,7 @@ import numpy as np
 from bireme.capture.symbols import evaluate
 from bireme.core.lowering import computes_at_once
 from bireme.host import jax_door
+from bireme.host.arrays import Namespace
 from bireme.ops.nn_support import channel_shape, scatter_add
 
 Plan = tuple[Any, ...]
@@ -86,7 +87,7 @@ def put_parts(xp: Any, parts: list[Any], axis: int, plan: Plan, length: Any) -> 
     return total
 
 
-def plan_count(plan: Plan | OpenPlan) -> Any:
+def plan_count(plan: Plan | OpenPlan) -> int:
     if isinstance(plan, OpenPlan):
         return plan.count
     return plan[2] if is_even(plan) else len(plan[0])
@@ -103,7 +104,7 @@ def lowest(dtype: Any) -> Any:
 _LARGE_WINDOW = 17
 
 
-def is_large(xp: Any, plan: Plan) -> bool:
+def is_large(xp: Namespace, plan: Plan) -> bool:
     """Whether to compute with `windows_of`: only in compiled programs, and not for open sizes."""
     count = plan_count(plan)
     if xp is np or type(count) is not int or count == 0:

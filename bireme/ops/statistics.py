@@ -339,9 +339,19 @@ def histogramdd(
     limits = None
     if ranges is not None:
         limits = [(ranges[2 * i], ranges[2 * i + 1]) for i in range(points.shape[-1])]
+    if not isinstance(density, bool):
+        raise TypeMismatch(f"[histogramdd] density must be True or False. Received: {density!r}")
+    if weights is not None and (weights.shape != x.shape[:-1] or weights.dtype is not x.dtype):
+        raise ShapeMismatch(
+            f"[histogramdd] weights must have the shape {x.shape[:-1]} and the dtype "
+            f"{x.dtype.name}, one for each point. Received: {weights.shape}, {weights.dtype.name}"
+        )
     share = None if weights is None else weights.numpy().reshape(-1)
     flat = points.reshape(-1, points.shape[-1])
-    counts, edges = np.histogramdd(flat, sizes, limits, density, share)
+    try:
+        counts, edges = np.histogramdd(flat, sizes, limits, density, share)
+    except (TypeError, ValueError) as e:
+        raise InvalidArgument(f"[histogramdd] {e}. Received: bins={bins!r:.200}") from None
     to = x.dtype.numpy
     return constant(counts.astype(to)), [constant(e.astype(to)) for e in edges]
 

@@ -61,6 +61,7 @@ NOT_IN_THE_TABLE: dict[str, str] = {
     "merge_rows": "gradients of rows: tests/optimizer/test_rows.py",
     "rows_in_place": "gradients of rows: tests/optimizer/test_rows.py",
     "dimensions": "open sizes only: tests/convert/paddle",
+    "expand_as": "open sizes only: tests/static/test_open_sizes.py",
     "_instead": "after random numbers: tests/ops/test_random.py",
     "projected_lstm": "networks over steps: tests/nn/test_rnn.py compares with the wheel",
     "quantised_linear": "packed blocks are ours alone: tests/kernels/test_quantised.py",

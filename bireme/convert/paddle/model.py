@@ -102,6 +102,8 @@ def read_program(data: bytes) -> Program:
 def read_model(files: Files) -> PaddleModel:
     """The model in these files."""
     limit = 1 << 29
+    if not os.path.isfile(files.program):
+        raise ModelFileError(f"there is no file {files.program}")
     if os.path.getsize(files.program) > limit:
         raise ModelFileError(f"{files.program} is larger than {limit} bytes")
     with open(files.program, "rb") as file:

@@ -165,6 +165,11 @@ def switch_case(
     `branch_fns` is a dict {number: function}, a list of such pairs, or a list of functions.
     """
     _predicate(branch_index, "switch_case", "branch_index")
+    if not branch_index.dtype.is_integer:
+        raise TypeMismatch(
+            "[switch_case] branch_index must be an integer tensor. Received: "
+            f"{branch_index.dtype.name}"
+        )
     table = _numbered(branch_fns)
     if default is None:
         default = table.pop(max(table))
