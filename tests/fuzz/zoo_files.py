@@ -28,11 +28,13 @@ _TEMPLATE = b"""{%- if tools %}{{ tools | tojson(indent=2) }}{% endif %}
 
 def zoo_formats(folder: Path) -> dict[str, Format]:
     """What `zoo.load` reads; the files that are not damaged lie beside the one that is."""
+    import bireme
     from bireme import zoo
     from bireme.zoo import templates
     from bireme.zoo.files import open_source
+    from bireme.zoo.kept import KeptLinear
     from bireme.zoo.loading import load_model
-    from tests.zoo.make_gguf import tiny_llama
+    from tests.zoo.make_gguf import kept_llama, tiny_llama
 
     place = folder / "zoo"
     place.mkdir()
@@ -49,6 +51,15 @@ def zoo_formats(folder: Path) -> dict[str, Format]:
         load_model(source)
         found = zoo.AutoTokenizer.from_pretrained(file)
         found.decode(found.encode("the bad end <|user|>"))
+
+    quantised = place / "kept.gguf"
+    kept_llama(quantised)
+
+    def blocks() -> None:
+        """The native kernels read the blocks as they are in the file."""
+        for layer in load_model(open_source(quantised), dtype="keep").sublayers():
+            if isinstance(layer, KeptLinear):
+                layer(bireme.ones([3, layer.in_features])).numpy()
 
     def whole() -> None:
         load_model(open_source(saved))
@@ -73,6 +84,7 @@ def zoo_formats(folder: Path) -> dict[str, Format]:
     either = structure.any_of(structure.numbers, structure.flipped)
     kinds: dict[str, tuple[Path, Callable[[], Any], structure.Mutate]] = {
         "GGUF": (file, gguf, either),
+        "GGUF blocks": (quantised, blocks, either),
         "zoo index": (saved / "model.safetensors.index.json", whole, structure.document),
         "zoo config": (saved / "config.json", whole, structure.document),
         "tokenizer.json": (saved / "tokenizer.json", words, structure.document),

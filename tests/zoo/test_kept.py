@@ -3,67 +3,20 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
 
 import bireme as paddle
 from bireme import nn, zoo
-from bireme.ops.block_formats import BLOCK_FORMATS
 from bireme.zoo.kept import KeptEmbedding, KeptLinear
-from tests.zoo.make_gguf import WORDS, gguf
-
-
-def _blocks(rng: np.random.Generator, form: str, rows: int, width: int) -> Any:
-    """A tensor of random blocks with small scales, as `gguf` takes it."""
-    f = BLOCK_FORMATS[form]
-    made = rng.integers(0, 256, (rows * width // f.count, f.size), dtype=np.uint8)
-    made[:, 1] = made[:, 1] & 0x80 | 0x24
-    if form == "Q4_1":
-        made[:, 3] = 0xA4
-    return (rows, width), f.code, made.tobytes()
-
-
-def _file(path: pathlib.Path, embedding: str = "Q8_0") -> None:
-    """A llama of two layers, with queries that lie as pairs."""
-    rng = np.random.default_rng(0)
-    width, inner, heads, kv, size = 64, 96, 4, 2, 16
-    tensors: dict[str, Any] = {
-        "token_embd.weight": _blocks(rng, embedding, len(WORDS), width),
-        "output_norm.weight": np.ones(width, np.float32),
-    }
-    for i in range(2):
-        tensors |= {
-            f"blk.{i}.attn_norm.weight": np.ones(width, np.float32),
-            f"blk.{i}.attn_q.weight": _blocks(rng, "Q4_1", heads * size, width),
-            f"blk.{i}.attn_k.weight": _blocks(rng, "Q4_0", kv * size, width),
-            f"blk.{i}.attn_v.weight": _blocks(rng, "Q8_0", kv * size, width),
-            f"blk.{i}.attn_output.weight": _blocks(rng, "Q5_0", width, heads * size),
-            f"blk.{i}.ffn_norm.weight": np.ones(width, np.float32),
-            f"blk.{i}.ffn_gate.weight": _blocks(rng, "Q4_1", inner, width),
-            f"blk.{i}.ffn_up.weight": _blocks(rng, "Q4_0", inner, width),
-            f"blk.{i}.ffn_down.weight": rng.standard_normal((width, inner)).astype(np.float32) / 9,
-        }
-    values = {
-        "general.architecture": "llama",
-        "llama.block_count": 2, "llama.context_length": 64, "llama.embedding_length": width,
-        "llama.feed_forward_length": inner, "llama.attention.head_count": heads,
-        "llama.attention.head_count_kv": kv, "llama.rope.freq_base": 10000.0,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
-        "tokenizer.ggml.tokens": WORDS,
-        "tokenizer.ggml.token_type": [3, 3, *[1] * (len(WORDS) - 2)],
-        "tokenizer.ggml.merges": ["t h", "th e", "Ġ the"],
-        "tokenizer.ggml.eos_token_id": 0, "tokenizer.ggml.bos_token_id": 1,
-    }  # fmt: skip
-    path.write_bytes(gguf(values, tensors))
+from tests.zoo.make_gguf import kept_llama
 
 
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
     made = tmp_path / "kept.gguf"
-    _file(made)
+    kept_llama(made)
     return made
 
 
