@@ -186,11 +186,13 @@ class PyLayer:
             node.outputs.append(out._value.aval)
             free = id(out) in context._non_differentiable
             if any(out is t for t in inputs):
-                if state.trace.__class__ is Trace and isinstance(out._node, engine.LeafNode):
+                inplace = not any(out is t for t in context.not_inplace_tensors)
+                eager = state.trace.__class__ is Trace
+                if inplace and eager and isinstance(out._node, engine.LeafNode):
                     raise InvalidArgument(
                         f"[{cls.__name__}.forward] returns a leaf tensor with stop_gradient=False "
                         "that it was given, which would be an in-place change of it; return "
-                        "x.clone()"
+                        "x.clone(), or call ctx.mark_not_inplace(x)"
                     )
                 out = alias(out)
             out._node = None if free else engine.Output(node, index)

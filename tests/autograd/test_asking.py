@@ -86,6 +86,16 @@ def test_a_leaf_is_not_a_result_of_a_layer_of_ones_own() -> None:
         Same.apply(leaf(2))
     np.testing.assert_array_equal(Same.apply(leaf(2) * 3).numpy(), [3, 3])
 
+    class Marked(Same):
+        @staticmethod
+        def forward(ctx: Any, x: paddle.Tensor) -> paddle.Tensor:
+            ctx.mark_not_inplace(x)
+            return x
+
+    x = leaf(2)
+    Marked.apply(x).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [1, 1])
+
 
 def test_gradients_pass_through_integers_of_a_layer_of_ones_own() -> None:
     x = leaf(2)
