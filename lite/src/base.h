@@ -54,7 +54,7 @@ struct Array {
     free(data);
   }
   bool make(int64_t n) {  // once
-    if (n < 0 || n > INT64_MAX / 2 / static_cast<int64_t>(sizeof(T))) return false;
+    if (n < 0 || static_cast<uint64_t>(n) > SIZE_MAX / 4 / sizeof(T)) return false;
     data = static_cast<T*>(calloc(n ? n : 1, sizeof(T)));
     if (!data) return false;
     for (int64_t i = 0; i < n; i++) new (&data[i]) T();
@@ -68,7 +68,7 @@ struct Array {
 };
 
 inline char* aligned_memory(int64_t bytes) {
-  if (bytes < 0 || bytes > (int64_t{1} << 46)) return nullptr;
+  if (bytes < 0 || static_cast<uint64_t>(bytes) > SIZE_MAX / 4) return nullptr;
   void* p = nullptr;
   return posix_memalign(&p, kAlign, bytes + kAlign) ? nullptr : static_cast<char*>(p);
 }

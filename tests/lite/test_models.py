@@ -232,3 +232,53 @@ def test_vision_nets(name: str, tmp_path: Path) -> None:
     path = lite.export(net, tmp_path / "m", [InputSpec([None, 3, size, size], "float32", "x")])
     for got, want in zip(lite.Model(path)(x), run_here(net, x), strict=True):
         assert relative(got, want) < 1e-4
+
+
+class Llama(paddle.nn.Layer):
+    """One block with rotary places, RMS norms, shared keys and a cache that comes and goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = paddle.nn.Embedding(50, 32)
+        self.before, self.after = paddle.nn.RMSNorm(32), paddle.nn.RMSNorm(32)
+        self.q, self.kv = paddle.nn.Linear(32, 32), paddle.nn.Linear(32, 32)
+        self.up, self.gate = paddle.nn.Linear(32, 64), paddle.nn.Linear(32, 64)
+        self.down, self.head = paddle.nn.Linear(64, 32), paddle.nn.Linear(32, 50)
+
+    def forward(self, ids, keys, values):
+        old, new = keys.shape[1], ids.shape[1]
+        h = self.words(ids)
+        x = self.before(h)
+        places = (paddle.arange(new) + old).astype("float32")
+        q = _turned(self.q(x).reshape([0, 0, 4, 8]), places)
+        k, v = self.kv(x).reshape([0, 0, 4, 8]).split(2, 2)
+        keys = paddle.concat([keys, _turned(k, places)], 1)
+        values = paddle.concat([values, v], 1)
+        seen = paddle.arange(old + new).unsqueeze(0) <= (paddle.arange(new) + old).unsqueeze(1)
+        h = h + F.scaled_dot_product_attention(
+            q, keys.repeat_interleave(2, 2), values.repeat_interleave(2, 2), attn_mask=seen
+        ).reshape([0, 0, 32])
+        x = self.after(h)
+        return self.head(h + self.down(F.silu(self.gate(x)) * self.up(x))), keys, values
+
+
+def _turned(x, places):
+    angle = places.unsqueeze(-1) * 10000 ** (-paddle.arange(4).astype("float32") / 4)
+    cos, sin = paddle.cos(angle).unsqueeze(1), paddle.sin(angle).unsqueeze(1)
+    a, b = x.chunk(2, -1)
+    return paddle.concat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def test_a_decoder_with_its_cache(tmp_path: Path) -> None:
+    net = Llama()
+    specs = [InputSpec(["batch", "new"], "int64", "ids")]
+    specs += [InputSpec(["batch", "old", 2, 8], "float32", n) for n in ("keys", "values")]
+    model = lite.Model(lite.export(net, tmp_path / "m", specs))
+    ids = np.random.default_rng(0).integers(0, 50, (2, 9))
+    empty = np.zeros((2, 0, 2, 8), np.float32)
+    (want, *_) = run_here(net, ids, empty, empty)
+    got, keys, values = model(ids[:, :5], empty, empty)
+    assert relative(got, want[:, :5]) < 1e-5
+    for at in range(5, 9):
+        got, keys, values = model(ids[:, at : at + 1], keys, values)
+        assert relative(got, want[:, at : at + 1]) < 1e-5
