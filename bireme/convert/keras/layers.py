@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,26 @@ Weights = Mapping[str, Tensor]
 LayerRule = Callable[[View, Sequence[Tensor], Weights], Tensor]
 
 
-def layer(*names: str) -> Callable[[LayerRule], LayerRule]:
-    """Register a rule; the activation that a layer has behind it is added."""
+def layer(
+    *names: str, activates: bool = True, named: bool = False, numbers: bool = False
+) -> Callable[[LayerRule], LayerRule]:
+    """Register a rule. The activation that a layer has behind it is added, unless it `activates`
+    by itself in another way. Tensors that a call names and numbers in its place are refused,
+    unless the rule looks at `named` or takes `numbers`."""
 
     def add(function: LayerRule) -> LayerRule:
         def run(n: View, *values: Tensor) -> Tensor:
             if n.attr("policy") not in (None, "float32", "int32", "int64", "bool"):
                 raise UnsupportedModel(f"the dtype policy {n.attr('policy')!r:.60} has no rule")
-            if n.attr("extra"):
+            extra = n.attr("extra") or []
+            if extra and not (numbers and all(type(e) in (int, float) for e in extra)):
                 raise UnsupportedModel(f"a call with {n.attr('extra')!r:.100} has no rule")
+            if n.attr("named") and not named:
+                raise UnsupportedModel(f"a call with {n.attr('named')!r:.100} has no rule")
             count = n.attr("tensors")
             weights = dict(zip(n.attr("weights"), values[count:], strict=True))
             made = function(n, values[:count], weights)
-            return activated(n, n.attr("activation"), made)
+            return activated(n, n.attr("activation"), made) if activates else made
 
         rule(*names)(run)
         return function
@@ -275,6 +283,28 @@ def rescaling(n: View, xs: Sequence[Tensor], w: Weights) -> Tensor:
     return xs[0].astype("float32") * paddle.to_tensor(scale) + paddle.to_tensor(offset)
 
 
+@layer("RMSNormalization")
+def rms_norm(n: View, xs: Sequence[Tensor], w: Weights) -> Tensor:
+    x = xs[0]
+    axes = _axes(n, x)
+    spread = paddle.mean(x * x, axes, True)
+    return x * paddle.rsqrt(spread + n.attr("epsilon", 1e-6)) * _along(n, x, w["scale"], axes)
+
+
+@layer("GroupNormalization")
+def group_norm(n: View, xs: Sequence[Tensor], w: Weights) -> Tensor:
+    x = xs[0]
+    (axis,) = _axes(n, x)
+    last = paddle.moveaxis(x, axis, -1)
+    channels = last.shape[-1]
+    groups = channels if n.attr("groups", 32) == -1 else n.attr("groups", 32)
+    parts = last.reshape([last.shape[0], -1, groups, channels // groups])
+    centred = parts - paddle.mean(parts, [1, 3], True)
+    spread = paddle.mean(centred * centred, [1, 3], True)
+    made = (centred * paddle.rsqrt(spread + n.attr("epsilon", 1e-3))).reshape(last.shape)
+    return _affine(n, paddle.moveaxis(made, -1, axis), w, [axis])
+
+
 @layer("UnitNormalization")
 def unit_norm(n: View, xs: Sequence[Tensor], w: Weights) -> Tensor:
     total = paddle.sum(xs[0] * xs[0], _axes(n, xs[0]), keepdim=True)
@@ -348,6 +378,8 @@ def _folded(function: Callable[[Tensor, Tensor], Tensor], mean: bool = False) ->
         made = xs[0]
         for x in xs[1:]:
             made = function(made, x)
+        for number in n.attr("extra") or []:
+            made = function(made, paddle.full([], number, made.dtype))
         return made / len(xs) if mean else made
 
     return run
@@ -360,7 +392,7 @@ for _name, _function in {
     "Maximum": paddle.maximum,
     "Minimum": paddle.minimum,
 }.items():
-    layer(_name)(_folded(_function))
+    layer(_name, numbers=_name != "Subtract")(_folded(_function))
 layer("Average")(_folded(paddle.add, True))
 
 
@@ -447,3 +479,6 @@ def up_sampling(n: View, xs: Sequence[Tensor], w: Weights) -> Tensor:
         return x
 
     return _last(n, xs[0], run)
+
+
+import_module("bireme.convert.keras.sequences")

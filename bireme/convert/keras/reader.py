@@ -47,7 +47,44 @@ WEIGHTS: dict[str, tuple[tuple[str, str], ...]] = {
     "Embedding": (("embeddings", ""),),
     "PReLU": (("alpha", ""),),
     "LayerScale": (("gamma", ""),),
+    "RMSNormalization": (("scale", ""),),
+    "Attention": (("scale", "use_scale"), ("concat_score_weight", "is_concat")),
+    "AdditiveAttention": (("scale", "use_scale"),),
 }
+_CELL = (("kernel", ""), ("recurrent_kernel", ""), ("bias", "use_bias"))
+_RECURRENT = dict.fromkeys(("LSTM", "GRU", "SimpleRNN"), _CELL)
+# Where the weights of a layer that is made of layers lie.
+_PARTS = {
+    **dict.fromkeys(_RECURRENT, ("cell",)),
+    "Bidirectional": ("forward_layer/cell", "backward_layer/cell"),
+    "MultiHeadAttention": ("query_dense", "key_dense", "value_dense", "output_dense"),
+}
+
+
+def _wanted(kind: str, config: Mapping[str, Any]) -> list[str]:
+    """The names of the weights that a layer has."""
+
+    def of(table: Sequence[tuple[str, str]], settings: Mapping[str, Any]) -> list[str]:
+        return [name for name, flag in table if not flag or settings.get(flag, True)]
+
+    if kind in _RECURRENT:
+        return of(_CELL, config)
+    if kind == "MultiHeadAttention":
+        return [
+            f"{part.removesuffix('_dense')}_{name}"
+            for part in _PARTS[kind]
+            for name in of(_PAIR, config)
+        ]
+    if kind == "Bidirectional":
+        forward = config["layer"]
+        sides = {"forward": forward, "backward": config.get("backward_layer") or forward}
+        return [f"{s}_{name}" for s, inner in sides.items() for name in of(_CELL, inner["config"])]
+    if kind == "Attention":
+        mode = config.get("score_mode", "dot") == "concat"
+        config = {"use_scale": config.get("use_scale", False), "is_concat": mode}
+    return of(WEIGHTS.get(kind, ()), config)
+
+
 _BUFFERS = {"moving_mean", "moving_variance", "mean", "variance", "count"}
 
 
@@ -156,8 +193,10 @@ class _Model:
                     self._declare(layer, f"{prefix}{name}:0:0")
                 continue
             for i, call in enumerate(calls):
-                tensors, extra = _call(call, prefix)
+                tensors, extra, named = _call(call, prefix)
                 tensors = [renamed.get(t, t) for t in tensors]
+                if named:
+                    layer = {**layer, "config": {**layer["config"], "named": named}}
                 self._layer(layer, f"{prefix}{name}", i, tensors, extra, held, old, depth)
         outputs = [_address(a, prefix) for a in _addresses(config["output_layers"])]
         return inputs, [renamed.get(o, o) for o in outputs]
@@ -251,9 +290,9 @@ class _Model:
         self, kind: str, config: Mapping[str, Any], name: str, held: Any
     ) -> tuple[list[str], list[str]]:
         arrays: Any = held() if callable(held) else []
-        wanted = [w for w, flag in WEIGHTS.get(kind, ()) if not flag or config.get(flag, True)]
+        wanted = _wanted(kind, config)
         if len(arrays) != len(wanted):
-            if kind not in WEIGHTS:
+            if kind not in WEIGHTS and kind not in _PARTS:
                 wanted = [f"weight{i}" for i in range(len(arrays))]
             elif not (kind == "Normalization" and config.get("mean") is not None):
                 raise ModelFileError(
@@ -293,11 +332,19 @@ class _Stored:
         found = self._groups.get(f"{path}_{number}" if number else path)
         if found is None or kind in _MODELS:
             return found
-        return lambda: _numbered(found)
+        return lambda: _numbered(found, _PARTS.get(kind, ()))
 
 
-def _numbered(group: Node) -> list[np.ndarray]:
-    """The arrays 0, 1, … in the group `vars`."""
+def _numbered(group: Node, parts: Sequence[str] = ()) -> list[np.ndarray]:
+    """The arrays 0, 1, … in the group `vars`, of a layer or of the parts that it is made of."""
+    if parts:
+        made = []
+        for part in parts:
+            at = group
+            for step in part.split("/"):
+                at = at.children()[step]
+            made += _numbered(at)
+        return made
     members = group.children()
     arrays = members.pop("vars").children() if "vars" in members else {}
     if any(m.is_group and m.children() for m in members.values()):
@@ -343,19 +390,24 @@ def _address(place: Sequence[Any], prefix: str) -> str:
     return f"{prefix}{place[0]}:{int(place[1])}:{int(place[2])}"
 
 
-def _call(call: Any, prefix: str) -> tuple[list[str], list[Any]]:
-    """(the tensors of a call, its other arguments)."""
+def _call(call: Any, prefix: str) -> tuple[list[str], list[Any], list[str]]:
+    """(the tensors of a call, its other arguments, the names of those tensors that have one)."""
     if isinstance(call, dict):  # Keras 3
         tensors: list[str] = []
         extra: list[Any] = []
         _arguments(call.get("args", []), prefix, tensors, extra, 0)
-        _arguments(list(call.get("kwargs", {}).values()), prefix, tensors, extra, 0)
-        return tensors, extra
+        named: list[str] = []
+        for name, value in call.get("kwargs", {}).items():
+            before = len(tensors)
+            _arguments([value], prefix, tensors, extra, 0)
+            named += [str(name)] * (len(tensors) - before)
+        only = len(tensors) == len(named) == 1 and named[0] in ("inputs", "x", "input")
+        return tensors, extra, [] if only else named
     found = [c for c in call if isinstance(c, list)]
     named = [k for c in found if len(c) > 3 for k, v in c[3].items() if v not in (None, False)]
     if named or len(found) != len(call):
         raise UnsupportedModel(f"a call with the arguments {named!r:.100} has no rule")
-    return [_address(c, prefix) for c in found], []
+    return [_address(c, prefix) for c in found], [], []
 
 
 def _arguments(

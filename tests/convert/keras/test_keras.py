@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import lzma
 import pathlib
 import random
 import subprocess
@@ -64,6 +65,68 @@ def test_saved_and_exported_with_an_open_batch(name: str, tmp_path: pathlib.Path
         np.testing.assert_allclose(other, wanted, rtol=1e-3, atol=1e-5)
 
 
+def sequences(folder: pathlib.Path, ending: str) -> ImportedModel:
+    """The model of recurrent layers and attention."""
+    path = folder / f"sequences.{ending}"
+    path.write_bytes(lzma.decompress((GOLDEN / f"sequences.{ending}.xz").read_bytes()))
+    return keras.load(path)
+
+
+@pytest.mark.parametrize("ending", ["keras", "h5"])
+def test_recurrent_layers_and_attention(ending: str, tmp_path: pathlib.Path) -> None:
+    model = sequences(tmp_path, ending)
+    x, want = figures("sequences")
+    for got, wanted in zip(results(model, x), want, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    parameters = dict(model.named_parameters())
+    assert list(parameters["bidirectional.forward_kernel"].shape) == [6, 16]
+    loss = sum((m * m).mean() for m in model(paddle.to_tensor(x)))
+    assert isinstance(loss, paddle.Tensor)
+    loss.backward()
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None, name
+    if ending == "keras":
+        jit.save(model, str(tmp_path / "saved"), model.input_specs())
+        more = np.concatenate([x] * 2)[:3]
+        again = results(jit.load(str(tmp_path / "saved")), more)
+        np.testing.assert_allclose(again[0], results(model, more)[0], rtol=1e-4, atol=1e-5)
+
+
+SEQUENCES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "another gate": ("LSTM", {"recurrent_activation": "hard_sigmoid"}, "'hard_sigmoid' of LSTM"),
+    "states": ("LSTM", {"return_state": True}, "return_state has no rule"),
+    "an older GRU": ("GRU", {"reset_after": False}, "reset_after=False"),
+    "another merge": ("Bidirectional", {"merge_mode": "warp"}, "merge_mode 'warp'"),
+    "axes": ("MultiHeadAttention", {"attention_axes": [2]}, "other axes than time"),
+}
+
+
+@pytest.mark.parametrize("what", SEQUENCES)
+def test_refused_sequences(what: str, tmp_path: pathlib.Path) -> None:
+    kind, settings, message = SEQUENCES[what]
+    whole = lzma.decompress((GOLDEN / "sequences.keras.xz").read_bytes())
+
+    def change(config: dict[str, Any]) -> None:
+        _layer(config, kind)["config"].update(settings)
+
+    path = tmp_path / "model.keras"
+    path.write_bytes(changed(io.BytesIO(whole), change))
+    with pytest.raises((ModelFileError, UnsupportedModel), match=message):
+        convert.load(path)(paddle.ones([1, 7, 6]))
+
+
+def test_a_tensor_under_a_name_that_a_rule_does_not_know(tmp_path: pathlib.Path) -> None:
+    def change(config: dict[str, Any]) -> None:
+        call = _layer(config, "LSTM")["inbound_nodes"][0]
+        call["kwargs"]["mask"] = call["args"][0]
+
+    whole = lzma.decompress((GOLDEN / "sequences.keras.xz").read_bytes())
+    path = tmp_path / "model.keras"
+    path.write_bytes(changed(io.BytesIO(whole), change))
+    with pytest.raises(UnsupportedModel, match=r"a call with \['mask'\] has no rule"):
+        convert.load(path)(paddle.ones([1, 7, 6]))
+
+
 def test_it_trains() -> None:
     model = keras.load(GOLDEN / "pictures.keras")
     names = {n for n, _ in model.named_parameters()}
@@ -81,10 +144,11 @@ def test_it_trains() -> None:
     assert losses[2] < losses[0]
 
 
-def changed(name: str, change: Callable[[dict[str, Any]], None]) -> bytes:
+def changed(source: str | io.BytesIO, change: Callable[[dict[str, Any]], None]) -> bytes:
     """A golden file with another configuration."""
     made = io.BytesIO()
-    with zipfile.ZipFile(GOLDEN / name) as old, zipfile.ZipFile(made, "w") as new:
+    name = GOLDEN / source if isinstance(source, str) else source
+    with zipfile.ZipFile(name) as old, zipfile.ZipFile(made, "w") as new:
         for entry in old.namelist():
             content = old.read(entry)
             if entry == "config.json":
