@@ -15,11 +15,11 @@ import numpy as np
 from bireme.backends.base import HEAVY, Backend, Executable
 from bireme.backends.improving import Improvement
 from bireme.core import kernels, requirements, sharding
-from bireme.core.graph import Graph, Node, Step
+from bireme.core.graph import Graph, Node
 from bireme.core.place import Place, default_place
 from bireme.host import background, cache_folder, config, heap, jax_door
 from bireme.host.arrays import Array
-from bireme.kernels import PATCH_PRODUCT
+from bireme.kernels import PATCH_PRODUCT, fusing
 from bireme.kernels import install as install_kernels
 
 # XLA:CPU takes a run's scratch memory when its inputs are ready; the run that made them gives its
@@ -168,8 +168,7 @@ class XlaBackend(Backend):
     ) -> Executable:
         install_kernels()
         jax = jax_door.jax()
-        steps = graph.schedule()
-        nodes = [node for node, _, _ in steps]
+        nodes = graph.needed()
         # The partitioner carries the inputs' shardings through the program; numbers go to all.
         spread = next((s for s in shardings or () if s is not None), None)
         everywhere = None if spread is None else sharding.replicated(spread)
@@ -179,7 +178,11 @@ class XlaBackend(Backend):
         platform = device.platform if everywhere is None else "none"
         lowering = kernels.lowering_for(platform, inference=fixed is not None)
         with jax.default_device(device), lowering as chosen:
-            function = _program(graph, steps, fixed, watched)
+            # Rules are for closed sizes.
+            fused = graph
+            if pad is None:
+                fused = fusing.fused(graph, platform, fixed is not None, chosen)
+            function = _program(graph, fused, fixed, watched)
             types = _types(graph, fixed, shardings, everywhere)
             if pad is not None:
                 function, types = pad(function, types)
@@ -249,18 +252,16 @@ def _compiled(
 
 
 def _program(
-    graph: Graph,
-    steps: list[Step],
-    fixed: Mapping[int, Any] | None,
-    watched: tuple[int, ...],
+    graph: Graph, fused: Graph, fixed: Mapping[int, Any] | None, watched: tuple[int, ...]
 ) -> Callable[..., list[Any]]:
-    """What is traced: a function of the numbers and the inputs, or of the inputs that are not
-    fixed. XLA folds what is."""
+    """What is traced for `graph`, which `fused` computes: a function of the numbers and the inputs,
+    or of the inputs that are not fixed. XLA folds what is."""
     jnp = jax_door.jnp()
+    evaluate = fusing.evaluator(graph, fused)
 
     def program(floats: Any, ints: Any, *inputs: Any) -> list[Any]:
         with requirements.collecting(watched) as evidence:
-            made = graph.evaluate(inputs, floats, ints, lambda c, a: c.run(jnp, a), steps)
+            made = evaluate(floats, ints, *inputs)
             return [*made, jnp.stack(evidence())] if watched else made
 
     if fixed is None:

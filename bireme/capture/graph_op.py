@@ -15,11 +15,11 @@ import numpy as np
 
 from bireme import backends
 from bireme.capture import symbols
-from bireme.capture.rewrite import specialize
+from bireme.capture.rewrite import GraphBuilder, specialize
 from bireme.core import eviction
 from bireme.core.aval import INT, Aval
 from bireme.core.grad_op import zeros
-from bireme.core.graph import Graph, Node
+from bireme.core.graph import Graph, Node, Number
 from bireme.core.op import Call, Op
 from bireme.host.arrays import Namespace
 
@@ -80,9 +80,23 @@ class GraphOp(Op):
     def passed_on(self, call: Call, args: Sequence[Any], inputs: int) -> Iterable[tuple[int, Any]]:
         return zip(self.given, args, strict=False)  # keys come after them
 
-    def lower(self, xp: Namespace, call: Call, arrays: list[Any]) -> Any:
+    def arguments(self, call: Call, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What the graph is given (None: zeros) and its parts of keys, from the call's inputs."""
         count = len(self.given)
-        return self.interpret(xp, call.attrs["graph"], arrays[:count], arrays[count:])
+        return list(values[:count]), list(values[count:])
+
+    def results(self, call: Call, outs: list[Any]) -> list[Any]:
+        """The call's results (None: zeros) from the graph's."""
+        return outs
+
+    def lower(self, xp: Namespace, call: Call, arrays: list[Any]) -> Any:
+        typed: TypedGraph = call.attrs["graph"]
+        given, keys = self.arguments(call, arrays)
+        for at, i in enumerate(self.given):
+            if given[at] is None:
+                given[at] = zeros(xp, typed.graph.inputs[i])
+        outs = self.results(call, self.interpret(xp, typed, given, keys))
+        return [zeros(xp, t) if o is None else o for o, t in zip(outs, call.outs, strict=True)]
 
     def interpret(
         self, xp: Namespace, typed: TypedGraph, given: list[Any], keys: list[Any]
@@ -171,21 +185,85 @@ class GraphGradOp(GraphOp):
     def passed_on(self, call: Call, args: Sequence[Any], inputs: int) -> Iterable[tuple[int, Any]]:
         return ()  # gradients and saved values are in an order of their own
 
-    def lower(self, xp: Namespace, call: Call, arrays: list[Any]) -> Any:
-        forward: Call = call.attrs["forward"]
+    def arguments(self, call: Call, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         plan = self.plan
-        grads, saved = arrays[: call.layout[0]], arrays[call.layout[0] :]
-        given = [zeros(xp, forward.outs[r]) if grads[r] is None else grads[r] for r in plan.roots]
+        grads, saved = values[: call.layout[0]], values[call.layout[0] :]
+        given = [grads[r] for r in plan.roots]
         keys = {}
-        first_key = forward.layout[0]
-        for i, array in zip(plan.saved_at, saved, strict=True):
+        first_key = call.attrs["forward"].layout[0]
+        for i, value in zip(plan.saved_at, saved, strict=True):
             if i >= first_key:
-                keys[plan.forward.parts[i - first_key]] = array
+                keys[plan.forward.parts[i - first_key]] = value
             else:
-                given.append(array)
-        outs = self.interpret(xp, call.attrs["graph"], given, [keys[p] for p in self.parts])
-        by_target = dict(zip(plan.targets, outs, strict=True))
-        return [
-            by_target[i] if i in by_target else zeros(xp, forward.types[i])  # type: ignore[arg-type]
-            for i in call.attrs["needs"]
-        ]
+                given.append(value)
+        return given, [keys[p] for p in self.parts]
+
+    def results(self, call: Call, outs: list[Any]) -> list[Any]:
+        by_target = dict(zip(self.plan.targets, outs, strict=True))
+        return [by_target.get(i) for i in call.attrs["needs"]]
+
+
+_zeros = Op(
+    "zeros", (), {"type": None}, lambda xp, type: zeros(xp, type), infer=lambda type: type,
+    differentiable=False, register=False,
+)  # fmt: skip
+
+
+class _Inliner:
+    """Writes a graph with the nodes of the graphs that it calls in the place of the calls."""
+
+    def __init__(self, graph: Graph):
+        self.source = graph
+        self.builder = GraphBuilder(graph)
+        self.builder.copy_inputs()
+        self.whole = self.builder.graph
+        self.whole.n_floats, self.whole.n_ints = graph.n_floats, graph.n_ints
+        self.whole.numbers.update(graph.numbers)
+        self.constants: dict[int, int] = {}  # references by the identity of their contents
+
+    def run(self) -> Graph:
+        refs: dict[Any, Any] = {r: r for r in range(-len(self.source.inputs), 0)}
+        self.follow(self.source.needed(), refs)
+        self.whole.outputs = [refs[o] for o in self.source.outputs]
+        return self.whole
+
+    def follow(self, nodes: Iterable[Node], refs: dict[Any, Any]) -> None:
+        """Append nodes whose arguments are in `refs`; numbers of the source keep their places."""
+        for node in nodes:
+            args = tuple([refs.get(a, a) if isinstance(a, Number) else refs[a] if a is not None
+                          else None for a in node.args])  # fmt: skip
+            call = node.call
+            inner = isinstance(call.op, GraphOp)
+            made = self.enter(call, args) if inner else self.builder.add(call, args, node.tape)
+            refs.update(zip(node.results, made, strict=True))
+
+    def enter(self, call: Call, args: tuple[Any, ...]) -> list[Any]:
+        op: Any = call.op
+        typed: TypedGraph = call.attrs["graph"]
+        graph = typed.graph
+        given, keys = op.arguments(call, args)
+        refs: dict[Any, Any] = {-1 - i: ref for i, ref in zip(op.given, given, strict=True)}
+        for i, array in graph.constants.items():
+            refs[-1 - i] = self.constants.get(id(array)) or self.builder.constant(array)
+            self.constants[id(array)] = refs[-1 - i]
+        for ref, known in refs.items():
+            if known is None:
+                refs[ref] = self.zeros(graph.inputs[-1 - ref])
+        for kind, values in zip(("float", "int"), graph.vectors(), strict=True):
+            for i, value in enumerate(values):
+                number = refs[Number(kind, i)] = self.whole.new_number(kind)
+                self.whole.numbers[number] = value
+        parts = dict(zip(op.parts, keys, strict=True))
+        refs.update({number: parts[part] for number, part in graph.keys.items()})
+        self.follow(typed.nodes, refs)
+        outs = op.results(call, [refs[o] for o in graph.outputs])
+        return [self.zeros(t) if o is None else o for o, t in zip(outs, call.outs, strict=True)]
+
+    def zeros(self, t: Aval) -> int:
+        return self.builder.add(_zeros.call_with((), (), {"type": t}, ()), ())[0]
+
+
+def inlined(graph: Graph) -> Graph:
+    """The needed nodes of the graph, with those of the graphs that it calls in the place of calls.
+    Contents of those follow its own inputs, as constants, and their numbers its own."""
+    return _Inliner(graph).run()

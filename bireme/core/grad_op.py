@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.backends import numpy_gradient, traced_numpy
 from bireme.core.aval import Aval
-from bireme.core.lowering import in_type, lowering
+from bireme.core.lowering import lowering
 from bireme.core.op import Call, Op
 from bireme.core.requirements import Holds, Requirement
 from bireme.host import jax_door
@@ -207,5 +207,5 @@ def _fit(xp: Any, grad: Any, to: Any) -> Any:
     if grad.dtype != to.dtype.numpy:
         if grad.dtype.kind == "c" and not to.dtype.is_complex:
             grad = xp.real(grad)
-        grad = in_type(xp, grad, to.dtype.numpy)
+        grad = grad.astype(to.dtype.numpy)
     return grad

@@ -33,10 +33,11 @@ class Kernel:
     op: str
     platform: str
     accepts: Callable[[Call], bool]
-    lower: Callable[..., Any]
+    lower: Callable[..., Any] | None
     ready: Callable[[], bool]
     inference: bool
     direct: Callable[[], Any] | None
+    fuse: Callable[..., list[int]] | None
 
 
 Choice = tuple[str, str]  # an op's name and its kernel's
@@ -56,18 +57,47 @@ def kernel(
     ready: Callable[[], bool] = lambda: True,
     inference: bool = False,
     direct: Callable[[], Any] | None = None,
+    fuse: Callable[..., list[int]] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a lowering for `op` (or `<op>_grad`); `ready` says whether it can be used at all.
     One for inference is used in programs whose weights are fixed, before any other. The body of one
-    with `direct` also runs on NumPy arrays, in the cold tier, whenever that returns something."""
+    with `direct` also runs on NumPy arrays, in the cold tier, whenever that returns something. With
+    `fuse` it also rewrites the op where its neighbours are seen (see kernels/fusing.py)."""
 
     def register(lower: Callable[..., Any]) -> Callable[..., Any]:
-        made = Kernel(name, op, platform, accepts, lower, ready, inference, direct)
-        listed = _by_op.setdefault(op, [])
-        listed.insert(0 if inference else len(listed), made)
+        _register(Kernel(name, op, platform, accepts, lower, ready, inference, direct, fuse))
         return lower
 
     return register
+
+
+def fusion(
+    op: str,
+    *,
+    name: str,
+    platform: str,
+    accepts: Callable[[Call], bool] = lambda call: True,
+    ready: Callable[[], bool] = lambda: True,
+) -> Callable[[Callable[..., list[int]]], Callable[..., list[int]]]:
+    """Register a rule for `op` that rewrites it in a graph, and no lowering of its own."""
+
+    def register(fuse: Callable[..., list[int]]) -> Callable[..., list[int]]:
+        _register(Kernel(name, op, platform, accepts, None, ready, False, None, fuse))
+        return fuse
+
+    return register
+
+
+def _register(made: Kernel) -> None:
+    listed = _by_op.setdefault(made.op, [])
+    listed.insert(0 if made.inference else len(listed), made)
+
+
+def fuses(platform: str) -> bool:
+    """Whether any rule rewrites graphs for this platform."""
+    return _ALL not in _off and any(
+        k.fuse is not None and k.platform == platform for ks in _by_op.values() for k in ks
+    )
 
 
 def choose(call: Call, platform: str, inference: bool = False) -> Kernel | None:
@@ -92,19 +122,24 @@ def lowering_for(platform: str, inference: bool = False) -> Iterator[Counter[Cho
 
     def pick(call: Call) -> Callable[..., Any] | None:
         k = choose(call, platform, inference)
-        if k is None:
+        if k is None or k.lower is None:
             return None
-        uses[k.name] += 1
-        chosen[k.op.lstrip("_"), k.name] += 1
+        if not call.op.fused:  # what was fused is counted by the ops that it stands for
+            count(k, chosen)
         return k.lower
 
-    before = lowering.choose, lowering.residuals, lowering.kept, lowering.precision
-    lowering.choose, lowering.residuals = pick, {}
-    lowering.kept, lowering.precision = {}, _precision
+    before = lowering.choose, lowering.kept, lowering.precision
+    lowering.choose, lowering.kept, lowering.precision = pick, {}, _precision
     try:
         yield chosen
     finally:
-        lowering.choose, lowering.residuals, lowering.kept, lowering.precision = before
+        lowering.choose, lowering.kept, lowering.precision = before
+
+
+def count(k: Kernel, chosen: Counter[Choice]) -> None:
+    """A kernel was put into a program."""
+    uses[k.name] += 1
+    chosen[k.op.lstrip("_"), k.name] += 1
 
 
 # Samples at places between pixels: their weights are products only in our lowering.

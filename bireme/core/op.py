@@ -36,7 +36,7 @@ from bireme.core.errors import (
     not_a_tensor,
     user_line,
 )
-from bireme.core.lowering import in_type, lowering, substituted
+from bireme.core.lowering import lowering
 from bireme.core.op_codegen import generate
 from bireme.core.trace import state
 from bireme.host import jax_door
@@ -126,7 +126,7 @@ class Call:
     def cast(self, xp: Namespace, arrays: Sequence[Any]) -> list[Any]:
         """The inputs in the types that the op computes in."""
         return [
-            a if c is None or a is None else in_type(xp, a, c.numpy)
+            a if c is None or a is None else xp.asarray(a).astype(c.numpy)
             for a, c in zip(arrays, self.casts, strict=True)
         ]
 
@@ -143,7 +143,6 @@ class Call:
         if lowering.choose is None or xp is np:
             return self.op.lower(xp, self, self.cast(xp, arrays))
         with lowering.precision(self):
-            arrays = [substituted(a) for a in arrays]
             kernel = lowering.choose(self)
             if kernel is not None:
                 return kernel(self, *self.cast(xp, arrays))
@@ -203,6 +202,7 @@ class Op:
     """A named operation; see the module's docstring."""
 
     size = 1  # how many operations this is worth when the executor weighs a compilation
+    fused = False  # it stands for several others in a program for one platform (kernels/fusing.py)
     at_once: Callable[[Call], bool] | None = None  # calls that are never interpreted by choice
 
     def __init__(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import keep_residual, residual_of
+from bireme.core import dtype as dt
+from bireme.core.aval import Aval, aval
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
+from bireme.kernels.fusing import Fuser, fused_op
 from bireme.ops import norm
 from bireme.ops.nn_support import wide
 
@@ -39,36 +42,74 @@ def _moments(x: Any, axis: int) -> tuple[Any, Any]:
     return shift + mean, jnp.maximum(square - mean * mean, 0)
 
 
-@kernel("batch_norm_train", name=_NAME, platform="gpu", accepts=_accepts)
-def _batch_norm(
-    call: Call, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any
-) -> Any:
+def _types(
+    x: Aval, weight: Any, bias: Any, mean: Aval | None, variance: Any, momentum: Any,
+    axis: int, epsilon: float, outs: tuple[Aval, ...],
+) -> tuple[Aval, ...]:  # fmt: skip
+    shape = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
+    return *outs, *[aval(shape, dt.float64 if x.dtype is dt.float64 else dt.float32)] * 2
+
+
+@fused_op(
+    "batch_norm_and_statistics",
+    ("x", "weight", "bias", "running_mean", "running_var", "momentum"),
+    _types,
+)
+def batch_norm_and_statistics(
+    xp: Namespace, x: Array, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+    momentum: Any, axis: int, epsilon: float, outs: tuple[Aval, ...],
+) -> tuple[Any, ...]:  # fmt: skip
+    """`batch_norm_train`, and the mean and variance of each channel."""
+    found = _moments(wide(xp, x), axis)
+    rest = (weight, bias, running_mean, running_var, momentum, axis, epsilon)
+    return *norm.batch_normed(xp, x, *found, *rest), *found
+
+
+@fused_op(
+    "batch_norm_gradient", ("grad", "x", "weight", "mean", "variance"),
+    lambda grad, x, weight, mean, variance, axis, epsilon, types, needs: types,
+)  # fmt: skip
+def batch_norm_gradient(
+    xp: Namespace, grad: Array, x: Array, weight: Any, mean: Array, variance: Array,
+    axis: int, epsilon: float, types: tuple[Aval, ...], needs: tuple[int, ...],
+) -> tuple[Any, ...]:  # fmt: skip
+    """The gradients of those of x, weight and bias that are in `needs`."""
+    factor = norm._rsqrt(xp, variance + epsilon)
+    found = norm._batch_pull(
+        xp, wide(xp, grad), (wide(xp, x) - mean) * factor, factor, weight, axis,
+        [i in needs for i in range(3)],
+    )  # fmt: skip
+    return tuple([found[i].astype(t.dtype.numpy) for i, t in zip(needs, types, strict=True)])
+
+
+def _fuse(f: Fuser, node: Node) -> list[int]:
+    call, args = f.without_casts(node)
+    *outs, mean, variance = f.emit(
+        batch_norm_and_statistics, args, call.casts[5], **call.attrs, outs=call.outs
+    )
+    f.kept[node.call, args[0]] = mean, variance
+    return outs
+
+
+@kernel("batch_norm_train", name=_NAME, platform="gpu", accepts=_accepts, fuse=_fuse)
+def _batch_norm(call: Call, x: Any, *rest: Any) -> Any:
     jnp = jax_door.jnp()
     found = _moments(wide(jnp, x), call.attrs["axis"])
-    keep_residual(call, (x,), found)
-    return norm.batch_normed(
-        jnp, x, *found, weight, bias, running_mean, running_var, momentum, **call.attrs
-    )
+    return norm.batch_normed(jnp, x, *found, *rest, **call.attrs)
 
 
 def _accepts_grad(call: Call) -> bool:
     return call.types[0] is not None and _accepts(call.attrs["forward"])
 
 
-@kernel("batch_norm_train_grad", name=_NAME, platform="gpu", accepts=_accepts_grad)
-def _batch_norm_grad(call: Call, *arrays: Any) -> Any:
-    jnp = jax_door.jnp()
-    forward: Call = call.attrs["forward"]
-    grad, (x, weight) = arrays[0], arrays[len(forward.outs) :]
-    found = residual_of(forward, (x,))
+@fusion("batch_norm_train_grad", name=_NAME, platform="gpu", accepts=_accepts_grad)
+def _batch_norm_grad(f: Fuser, node: Node) -> list[int]:
+    forward: Call = node.call.attrs["forward"]
+    grad, (x, weight) = node.args[0], node.args[len(forward.outs) :]
+    found = f.kept.get((forward, x))
     if found is None:
-        return call.op.lower(jnp, call, list(arrays))
-    mean, variance = found
-    factor = norm._rsqrt(jnp, variance + forward.attrs["epsilon"])
-    needs: tuple[int, ...] = call.attrs["needs"]
-    results = norm._batch_pull(
-        jnp, wide(jnp, grad), (wide(jnp, x) - mean) * factor, factor, weight,
-        forward.attrs["axis"], [i in needs for i in range(3)],
+        return f.copy(node)
+    return f.emit(
+        batch_norm_gradient, [grad, x, weight, *found], **forward.attrs, types=node.call.outs,
+        needs=node.call.attrs["needs"],
     )  # fmt: skip
-    types: Any = forward.types
-    return tuple(results[i].astype(types[i].dtype.numpy) for i in needs)

@@ -1,23 +1,26 @@
 """Decoding on GPUs: products of a few rows, with the ops around them.
 
-While a program is lowered, the results of such products are annotated with their parts
-(`annotation_of`). A kernel that reads one takes its parts instead; if all readers do, the array
-itself is never computed.
+In a graph the results of such products are known by their parts. A rule that reads one takes its
+parts instead; if all readers do, the value itself is never computed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from bireme.core import dtype as dt
-from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import annotate, annotation_of
+from bireme.core.aval import Aval, aval
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia, pallas_decode
+from bireme.kernels.fusing import Fuser, fused_op, is_value
 from bireme.kernels.pallas_decode import Product, Rows
 
 NAME = "decode"
@@ -26,11 +29,31 @@ _LARGE = 1 << 16  # elements of a weight from which on it pays
 
 
 @dataclass(frozen=True)
+class Parts:
+    """A product in parts (see pallas_decode.Product)."""
+
+    parts: int
+    squares: int | None
+    start: int
+    width: int
+    inner: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """What is multiplied: a value, a product in parts, or their sum."""
+
+    array: int | None
+    product: Parts | None = None
+
+
+@dataclass(frozen=True)
 class Normed:
     """rms_norm(x, weight), not computed yet."""
 
-    x: Any
-    weight: Any
+    x: int
+    weight: int
     epsilon: float
 
 
@@ -52,71 +75,162 @@ def _fits(call: Call, weights: tuple[Any, ...]) -> bool:
     )
 
 
-def _rows(x: Any) -> Rows:
-    """What is known about an array that is to be multiplied."""
-    found = annotation_of(x)
-    if isinstance(found, Rows):
-        return found
-    if isinstance(found, Product):
-        return Rows(None, found)
-    return Rows(x.reshape(-1, x.shape[-1]))
-
-
-def _multiply(call: Call, x: Any, weights: list[Any]) -> list[Any]:
-    norm = annotation_of(x)
-    extra: dict[str, Any] = {}
-    source = x
-    if isinstance(norm, Normed):
-        source, extra = norm.x, {"scale": norm.weight, "epsilon": norm.epsilon}
-    tile = pallas_decode.tile_for(x.shape[-1], [w.shape[1] for w in weights])
+def _tile(inner: int, widths: Sequence[int]) -> pallas_decode.Tile:
+    tile = pallas_decode.tile_for(inner, widths)
     assert tile is not None  # noqa: S101 (`_fits` asked)
-    products, array = pallas_decode.multiply(
-        _rows(source), weights, tile, x.dtype, interpret=nvidia.interpreted(), **extra
+    return tile
+
+
+_SPAN = ("start", "width", "inner", "epsilon")  # what a product in parts has besides its arrays
+
+
+def _multiply_types(
+    array: Any, parts: Any, squares: Any, scale: Aval | None, weights: list[Aval], rows: int,
+    **rest: Any,
+) -> tuple[Aval, ...]:  # fmt: skip
+    inner, dtype = weights[0].shape[0], weights[0].dtype
+    pieces = inner // _tile(inner, [w.shape[1] for w in weights]).rows
+    made = [aval((pieces, rows, sum(w.shape[1] for w in weights)), dt.float32)]
+    if scale is not None:
+        made.append(aval((pieces, rows), dt.float32))
+    return *made, *([] if parts is None else [aval((rows, inner), dtype)])
+
+
+@fused_op("decode_products", ("array", "parts", "squares", "scale", "*weights"), _multiply_types)
+def decode_products(
+    xp: Namespace, array: Any, parts: Any, squares: Any, scale: Any, weights: list[Array],
+    rows: int, span: tuple[Any, ...] | None, norm_epsilon: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Rows by each weight, in parts; with `scale` of a norm, the sums of the rows' squares; and the
+    rows as an array, if there was something to add up for them."""
+    inner, dtype = weights[0].shape[0], weights[0].dtype
+    tile = _tile(inner, [w.shape[1] for w in weights])
+    flat = None if array is None else array.reshape(-1, inner)
+    if span is not None:
+        value = _product(parts, squares, span, dtype).value()
+        flat = value if flat is None else (flat + value).astype(dtype)
+    wide = flat.astype(xp.float32).reshape(rows, inner // tile.rows, tile.rows)  # type: ignore[union-attr]
+    made = [] if scale is None else [xp.sum(wide * wide, axis=2).T]
+    if scale is not None:
+        wide = wide * scale.astype(xp.float32).reshape(-1, tile.rows)
+    joined = xp.concatenate([w.astype(xp.float32) for w in weights], 1)
+    pieces = joined.reshape(-1, tile.rows, joined.shape[1])
+    return xp.einsum("rpk,pkc->prc", wide, pieces), *made, *([] if span is None else [flat])
+
+
+def _product(parts: Array, squares: Any, span: Sequence[Any], dtype: Any) -> Product:
+    start, width, inner, epsilon = span
+    return Product(parts, start, width, dtype, squares, inner, epsilon)
+
+
+@kernel("decode_products", name=NAME, platform="gpu", ready=lambda: nvidia.available())
+def _decode_products(call: Call, *flat: Any) -> Any:
+    array, parts, squares, scale, weights = call.group(flat)
+    inner, dtype, span = weights[0].shape[0], weights[0].dtype, call.attrs["span"]
+    rows = Rows(
+        None if array is None else array.reshape(-1, inner),
+        None if span is None else _product(parts, squares, span, dtype),
     )
-    if array is not None:
-        annotate(source, Rows(array))
+    products, built = pallas_decode.multiply(
+        rows, weights, _tile(inner, [w.shape[1] for w in weights]), dtype, scale=scale,
+        epsilon=call.attrs["norm_epsilon"], interpret=nvidia.interpreted(),
+    )  # fmt: skip
+    first = products[0]
+    return tuple([a for a in (first.parts, first.squares, built) if a is not None])
+
+
+@fused_op("decode_value", ("parts", "squares"), lambda parts, squares, span, type: type)
+def decode_value(
+    xp: Namespace, parts: Array, squares: Any, span: tuple[Any, ...], type: Aval
+) -> Array:
+    """A product that is there in parts."""
+    return _product(parts, squares, span, type.dtype.numpy).value().reshape(type.shape)
+
+
+def _rows(f: Fuser, x: int) -> RowsOf:
+    """What is known about a value that is to be multiplied."""
+    found = f.fact(x, (RowsOf, Parts))
+    if found is None:
+        return RowsOf(x)
+    return found if isinstance(found, RowsOf) else RowsOf(None, found)
+
+
+def _span(known: Parts) -> tuple[Any, ...]:
+    return tuple([getattr(known, name) for name in _SPAN])
+
+
+def _multiply(f: Fuser, call: Call, x: int, weights: list[int]) -> list[int]:
+    norm = f.fact(x, Normed)
+    source, scale, epsilon = (norm.x, norm.weight, norm.epsilon) if norm else (x, None, 0.0)
+    inner, widths = f.shape(x)[-1], [f.shape(w)[1] for w in weights]
+    rows = _rows(f, source)
+    p = rows.product
+    parts, *made = f.emit(
+        decode_products,
+        [rows.array, p and p.parts, p and p.squares, scale, weights],
+        rows=f.type_of(x).size // inner, span=None if p is None else _span(p),
+        norm_epsilon=epsilon,
+    )  # fmt: skip
+    squares = made.pop(0) if norm else None
+    if made:
+        f.facts[source] = RowsOf(made[0])
     outs = []
-    for product, t in zip(products, call.outs, strict=True):
-        out = product.value().reshape(t.shape)
-        annotate(out, product)
+    for start, width, t in zip(accumulate([0, *widths]), widths, call.outs, strict=False):
+        known = Parts(parts, squares, start, width, inner, epsilon)
+        (out,) = f.emit(decode_value, [parts, squares], span=_span(known), type=t)
+        f.facts[out] = known
         outs.append(out)
     return outs
 
 
-@kernel("linear", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
+def _alone(call: Call, x: Any, *weights: Any) -> list[Any]:
+    """The products where nothing else is seen."""
+    tile = _tile(x.shape[-1], [w.shape[1] for w in weights])
+    rows = Rows(x.reshape(-1, x.shape[-1]))
+    made, _ = pallas_decode.multiply(rows, weights, tile, x.dtype, interpret=nvidia.interpreted())
+    return [p.value().reshape(t.shape) for p, t in zip(made, call.outs, strict=True)]
+
+
+def _fuse(f: Fuser, node: Node) -> list[int]:
+    x, *weights = [a for a in node.args if is_value(a)]
+    return _multiply(f, node.call, x, weights)
+
+
+@kernel("linear", name=NAME, platform="gpu", ready=lambda: nvidia.available(), fuse=_fuse,
         accepts=lambda call: call.types[2] is None and _fits(call, call.types[1:2]))  # fmt: skip
 def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    return _multiply(call, x, [weight])[0]
+    return _alone(call, x, weight)[0]
 
 
-@kernel("linears", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
+@kernel("linears", name=NAME, platform="gpu", ready=lambda: nvidia.available(), fuse=_fuse,
         accepts=lambda call: _fits(call, call.types[1:]))  # fmt: skip
 def _linears(call: Call, x: Any, *weights: Any) -> Any:
-    return tuple(_multiply(call, x, list(weights)))
+    return tuple(_alone(call, x, *weights))
 
 
-@kernel("rms_norm", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
+@fusion("rms_norm", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: _few_rows(call.types[0]) and isinstance(call.types[1], Aval)
         and call.attrs["dims"] == 1 and not any(call.casts))  # fmt: skip
-def _rms_norm(call: Call, x: Any, weight: Any) -> Any:
-    found = annotation_of(x)
-    out = call.op.lower(jax_door.jnp(), call, [x, weight])
-    if not isinstance(found, Product):  # a norm of a bare product is left to the compiler
-        annotate(out, Normed(x, weight, call.attrs["epsilon"]))
-    return out
+def _rms_norm(f: Fuser, node: Node) -> list[int]:
+    x, weight = node.args
+    (out,) = f.copy(node)
+    if f.fact(x, Parts) is None:  # a norm of a bare product is left to the compiler
+        f.facts[out] = Normed(x, weight, node.call.attrs["epsilon"])  # type: ignore[arg-type]
+    return [out]
 
 
-@kernel("add", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
+@fusion("add", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: len(call.types) == 2 and not any(call.casts)
         and call.types[0] is call.types[1] and _few_rows(call.types[0]))  # fmt: skip
-def _add(call: Call, x: Any, y: Any) -> Any:
-    out = call.op.lower(jax_door.jnp(), call, [x, y])
-    for product, other in ((annotation_of(y), x), (annotation_of(x), y)):
-        rest = _rows(other)
-        if isinstance(product, Product) and rest.product is None:
-            annotate(out, Rows(rest.array, product))
+def _add(f: Fuser, node: Node) -> list[int]:
+    x, y = node.args
+    (out,) = f.copy(node)
+    for one, other in ((y, x), (x, y)):
+        product, rest = f.fact(one, Parts), _rows(f, other)  # type: ignore[arg-type]
+        if product is not None and rest.product is None:
+            f.facts[out] = RowsOf(rest.array, product)
             break
-    return out
+    return [out]
 
 
 def _attends(call: Call) -> bool:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import annotate, annotation_of
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
 from bireme.host import jax_door
-from bireme.host.arrays import Array
+from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia
+from bireme.kernels.fusing import Fuser, fused_op
 
 _NAME = "gate_gradients"
 _BLOCK = 4096
@@ -25,15 +26,15 @@ _LARGE = 1 << 20  # elements from which on it pays
 class Silu:
     """silu(x)."""
 
-    x: Any
+    x: int
 
 
 @dataclass(frozen=True)
 class Through:
     """What this gradient of silu(x) becomes at x."""
 
-    x: Any
-    grad: Any
+    x: int
+    grad: int
 
 
 def _large(t: Any) -> bool:
@@ -74,16 +75,26 @@ def gradients(grad: Array, x: Array, y: Array, *, interpret: bool = False) -> tu
     return jnp.reshape(by_x, x.shape), jnp.reshape(by_y, y.shape)
 
 
-def _both(grad: Any, x: Any, y: Any) -> tuple[Any, Any]:
+@fused_op("gate_gradients", ("grad", "x", "y"), lambda grad, x, y: (x, y))
+def gate_gradients(xp: Namespace, grad: Array, x: Array, y: Array) -> tuple[Any, Any]:
+    """The gradients of silu(x) * y by x and y."""
+    g, a, b = (v.astype(xp.float32) for v in (grad, x, y))
+    s = 1 / (1 + xp.exp(-a))
+    by_x, by_y = g * b * s * (1 + a * (1 - s)), g * a * s
+    return by_x.astype(x.dtype), by_y.astype(y.dtype)
+
+
+@kernel("gate_gradients", name=_NAME, platform="gpu", ready=lambda: nvidia.available())
+def _gate_gradients(call: Call, grad: Any, x: Any, y: Any) -> Any:
     return gradients(grad, x, y, interpret=nvidia.interpreted())
 
 
-@kernel("silu", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
+@fusion("silu", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: _large(call.types[0]) and not any(call.casts))  # fmt: skip
-def _silu(call: Call, x: Any) -> Any:
-    out = call.op.lower(jax_door.jnp(), call, [x])
-    annotate(out, Silu(x))
-    return out
+def _silu(f: Fuser, node: Node) -> list[int]:
+    made = f.copy(node)
+    f.facts[made[0]] = Silu(node.args[0])  # type: ignore[arg-type]
+    return made
 
 
 def _accepts_product(call: Call) -> bool:
@@ -92,29 +103,31 @@ def _accepts_product(call: Call) -> bool:
     return call.attrs["needs"] == (0, 1) and _large(x) and x is y and not any(forward.casts)
 
 
-@kernel("multiply_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
+@fusion("multiply_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=_accepts_product)  # fmt: skip
-def _multiply_grad(call: Call, grad: Any, x: Any, y: Any) -> Any:
-    outs = list(call.op.lower(jax_door.jnp(), call, [grad, x, y]))
+def _multiply_grad(f: Fuser, node: Node) -> list[int]:
+    grad, x, y = node.args
+    outs = f.copy(node)
     for at, (opened, other) in enumerate(((x, y), (y, x))):
-        gate = annotation_of(opened)
-        if isinstance(gate, Silu):
-            through, outs[1 - at] = _both(grad, gate.x, other)
-            annotate(outs[at], Through(gate.x, through))
+        gate = f.fact(opened, Silu)
+        if gate is not None:
+            through, outs[1 - at] = f.emit(gate_gradients, [grad, gate.x, other])
+            f.facts[outs[at]] = Through(gate.x, through)
             break
-    return tuple(outs)
+    return outs
 
 
-@kernel("silu_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
+@fusion("silu_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=lambda call: _large(call.attrs["forward"].types[0]))  # fmt: skip
-def _silu_grad(call: Call, grad: Any, x: Any) -> Any:
-    known = annotation_of(grad)
-    if isinstance(known, Through) and known.x is x:
-        return (known.grad,)
-    return call.op.lower(jax_door.jnp(), call, [grad, x])
+def _silu_grad(f: Fuser, node: Node) -> list[int]:
+    grad, x = node.args
+    known = f.fact(grad, Through)
+    if known is not None and known.x == x:
+        return [known.grad]
+    return f.copy(node)
 
 
 @kernel("swiglu_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
         accepts=_accepts_product)  # fmt: skip
 def _swiglu_grad(call: Call, grad: Any, x: Any, y: Any) -> Any:
-    return _both(grad, x, y)
+    return gradients(grad, x, y, interpret=nvidia.interpreted())

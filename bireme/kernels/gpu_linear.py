@@ -13,65 +13,74 @@ from typing import Any
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, annotate, annotation_of, substitute
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
+from bireme.kernels.fusing import Fuser, Widened, fused_op
 
 _NAME = "joined_gradients"
 _UNIT = 8  # columns that are read at once
 _LARGE = 1 << 22  # elements of what is read, from which on it pays
 _FEW = 4  # the array has at least so many times the columns of the smaller layers
 
-_order = itertools.count()
-
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer gives: its results' gradient [rows, columns], its weight [width, columns], and
-    what its weight's gradient is so far."""
+    """What one layer gives: its results' gradient, its weight [width, columns] in half precision,
+    and what its weight's gradient is so far. They are ordered by that."""
 
-    order: int
-    grad: Any
-    weight: Any
-    by_weight: Any
+    grad: int
+    weight: int
+    by_weight: int
+
+
+def _joined_types(rows: Aval, grads: list[Aval], weights: list[Aval]) -> tuple[Aval, ...]:
+    return rows, *weights
+
+
+@fused_op("joined_gradients", ("rows", "*grads", "*weights"), _joined_types)
+def joined_gradients(
+    xp: Namespace, rows: Array, grads: list[Array], weights: list[Array]
+) -> tuple[Any, ...]:
+    """The gradients of linear layers that read `rows`: at that array, and at each weight."""
+    columns = [w.shape[1] for w in weights]
+    flat = [g.reshape(-1, n) for g, n in zip(grads, columns, strict=True)]
+    joined = xp.concatenate(flat, 1)
+    out = xp.matmul(joined, xp.concatenate(weights, 1).T).reshape(rows.shape)
+    by_weights = xp.matmul(rows.reshape(-1, rows.shape[-1]).T, joined)
+    ends = itertools.accumulate(columns)
+    return out, *[by_weights[:, end - n : end] for end, n in zip(ends, columns, strict=True)]
 
 
 @dataclass(frozen=True)
 class LinearGradient:
     """The gradient at `x`, which all of `layers` read."""
 
-    x: Any
-    rows: Any  # x as the products read it, [rows, width]
+    x: int
+    rows: int  # x as the products read it
     layers: tuple[Layer, ...]
 
     widened = True  # in `plus` nothing is rounded that is not rounded anyway (see gpu_sums)
 
-    @property
-    def columns(self) -> int:
-        return sum(layer.grad.shape[1] for layer in self.layers)
+    def columns(self, f: Fuser) -> int:
+        return sum(f.shape(layer.weight)[1] for layer in self.layers)
 
-    def plus(self, other: Any) -> Any:
+    def plus(self, f: Fuser, other: int) -> int | None:
         """The sum with the gradient of more layers, if one product is the cheaper way."""
-        found = annotation_of(other)
-        if not isinstance(found, LinearGradient) or found.x is not self.x:
+        found = f.fact(other, LinearGradient)
+        if found is None or found.x != self.x:
             return None
-        if min(self.columns, found.columns) * _FEW > self.rows.shape[1]:
+        if min(self.columns(f), found.columns(f)) * _FEW > f.shape(self.rows)[-1]:
             return None
-        jnp = jax_door.jnp()
         # Gradients come in the reverse order of layers; in theirs, the joined weights are those
         # that the forward product has, if the compiler joins it.
-        layers = sorted((*self.layers, *found.layers), key=lambda layer: -layer.order)
-        grads = jnp.concatenate([layer.grad for layer in layers], 1)
-        weights = jnp.concatenate([layer.weight for layer in layers], 1)
-        out = jnp.matmul(grads, weights.T).reshape(other.shape)
-        by_weights = jnp.matmul(self.rows.T, grads)
-        start = 0
-        for layer in layers:
-            stop = start + layer.grad.shape[1]
-            substitute(layer.by_weight, by_weights[:, start:stop].astype(layer.by_weight.dtype))
-            start = stop
-        annotate(out, LinearGradient(self.x, self.rows, tuple(layers)))
+        layers = sorted((*self.layers, *found.layers), key=lambda layer: -layer.by_weight)
+        grads, weights = [layer.grad for layer in layers], [layer.weight for layer in layers]
+        out, *by_weights = f.emit(joined_gradients, [self.rows, grads, weights])
+        for layer, by_weight in zip(layers, by_weights, strict=True):
+            f.replace(layer.by_weight, f.cast(by_weight, f.type_of(layer.by_weight).dtype))
+        f.facts[out] = LinearGradient(self.x, self.rows, tuple(layers))
         return out
 
 
@@ -89,15 +98,15 @@ def _accepts(call: Call) -> bool:
     )
 
 
-@kernel("linear_grad", name=_NAME, platform="gpu", accepts=_accepts)
-def _linear_grad(call: Call, grad: Any, x: Any, weight: Any) -> Any:
-    jnp = jax_door.jnp()
-    forward: Call = call.attrs["forward"]
-    results = call.op.lower(jnp, call, [grad, x, weight])
-    rows, narrow_weight = forward.cast(jnp, [x, weight, *[None] * (len(forward.types) - 2)])[:2]
-    width, columns = weight.shape
-    layer = Layer(next(_order), grad.reshape(-1, columns), narrow_weight, results[1])
-    found = annotation_of(results[0])
-    at_x = found.narrow if isinstance(found, Widened) else results[0]
-    annotate(at_x, LinearGradient(x, rows.reshape(-1, width), (layer,)))
+@fusion("linear_grad", name=_NAME, platform="gpu", accepts=_accepts)
+def _linear_grad(f: Fuser, node: Node) -> list[int]:
+    forward: Call = node.call.attrs["forward"]
+    results = f.copy(node)
+    saved = f.saved(node)
+    x, weight, grad = saved[0], saved[1], node.args[0]
+    rows, narrow = f.cast(x, forward.casts[0]), f.cast(weight, forward.casts[1])
+    widened = f.fact(results[0], Widened)
+    at_x = widened.narrow if widened else results[0]
+    layer = Layer(grad, narrow, results[1])  # type: ignore[arg-type]
+    f.facts[at_x] = LinearGradient(x, rows, (layer,))
     return results

@@ -1,7 +1,7 @@
 """Cross-entropy by class numbers on GPUs, over a vocabulary (see pallas_loss).
 
 The compiler alone reads the logits once for their maximum and once more for the sum. The kernel
-reads them in half precision and padded, if annotations give these forms (see gpu_matmul).
+reads them in half precision and padded, if they are there in these forms (see gpu_matmul).
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import math
 from typing import Any
 
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, annotate, annotation_of
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
+from bireme.core.requirements import InRange
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia, pallas_loss
-from bireme.kernels.gpu_matmul import Padded, cut, whole_of
+from bireme.kernels.fusing import Fuser, Widened, fused_op
+from bireme.kernels.gpu_matmul import Padded, cut
 from bireme.ops import loss_class
 from bireme.ops.nn_support import wide
 
@@ -40,32 +43,46 @@ def _plain(forward: Call) -> bool:
     )
 
 
-def _logits(array: Any) -> Any:
-    """What to read for these logits: narrower and padded if there is such a thing."""
-    known = annotation_of(array)
-    if isinstance(known, Widened):
-        array = known.narrow
-    whole = whole_of(array)
-    return array if whole is None else whole
+def _types(logits: Aval, label: Aval, outs: tuple[Aval, ...], **rest: Any) -> tuple[Aval, ...]:
+    return outs
+
+
+def _labels(logits: Any, label: Any, classes: int, ignore_index: int, **rest: Any) -> list[InRange]:
+    return [InRange("label", 0, classes - 1, ignored=ignore_index)]
 
 
 def _flat(array: Any) -> Any:
     return array.reshape(-1, array.shape[-1])
 
 
-@kernel(
-    "_cross_entropy", name=_NAME, platform="gpu", accepts=_plain, ready=lambda: nvidia.available()
-)
-def _loss(call: Call, input: Any, label: Any, weight: Any, smoothing: Any) -> Any:
+def _terms(label: Any, ndim: int, ignore_index: int, reduction: str) -> tuple[Any, Any]:
     jnp = jax_door.jnp()
-    attrs = call.attrs
-    safe, factor = _terms(call, input, label)
+    return loss_class.hard_terms(
+        jnp, label, None, None, ndim, ndim - 1, ignore_index, reduction, jnp.float32
+    )
+
+
+@fused_op("loss_of_classes", ("logits", "label"), _types, requires=_labels)
+def loss_of_classes(
+    xp: Namespace, logits: Array, label: Array, classes: int, ignore_index: int, reduction: str,
+    keepdim: bool, outs: tuple[Aval, ...],
+) -> tuple[Any, Any]:  # fmt: skip
+    """`_cross_entropy` of the first `classes` columns."""
+    attrs = {"ignore_index": ignore_index, "reduction": reduction, "keepdim": keepdim}
+    cut = logits[..., :classes].astype(outs[0].dtype.numpy)
+    return loss_class._cross_entropy.op.body(xp, cut, label, None, None, **attrs)
+
+
+@kernel("loss_of_classes", name=_NAME, platform="gpu", ready=lambda: nvidia.available())
+def _loss_of_classes(call: Call, logits: Any, label: Any) -> Any:
+    jnp = jax_door.jnp()
+    attrs, classes, ndim = call.attrs, call.attrs["classes"], logits.ndim
+    safe, factor = _terms(label, ndim, attrs["ignore_index"], attrs["reduction"])
     # The label's logit comes from the same kernel: nothing else reads the logits, and their
     # gradient can be written over them.
-    classes = input.shape[-1]
     place = jnp.where(safe < 0, safe + classes, safe)
     each = pallas_loss.log_sum_exp(
-        _flat(_logits(input)),
+        _flat(logits),
         jnp.clip(place, 0, classes - 1).astype(jnp.int32).reshape(-1),
         classes,
         interpret=nvidia.interpreted(),
@@ -74,43 +91,87 @@ def _loss(call: Call, input: Any, label: Any, weight: Any, smoothing: Any) -> An
     # As an index that is out of range gives everywhere.
     score = jnp.where((place >= 0) & (place < classes), score, jnp.nan)
     return loss_class.hard_results(
-        jnp, total, score, factor, input.ndim - 1, attrs["reduction"], attrs["keepdim"],
-        input.dtype,
+        jnp, total, score, factor, ndim - 1, attrs["reduction"], attrs["keepdim"],
+        call.outs[0].dtype.numpy,
     )  # fmt: skip
 
 
-def _terms(forward: Call, logits: Any, label: Any) -> tuple[Any, Any]:
-    jnp = jax_door.jnp()
-    attrs, ndim = forward.attrs, logits.ndim
-    return loss_class.hard_terms(
-        jnp, label, None, None, ndim, ndim - 1, attrs["ignore_index"], attrs["reduction"],
-        jnp.float32,
-    )  # fmt: skip
+@fused_op(
+    "loss_gradient", ("grad", "logits", "label", "total"),
+    lambda grad, logits, label, total, **rest: logits, requires=lambda grad, *rest, **attrs:
+    _labels(*rest[:2], **attrs),
+)  # fmt: skip
+def loss_gradient(
+    xp: Namespace, grad: Array, logits: Array, label: Array, total: Array, classes: int,
+    ignore_index: int, reduction: str, keepdim: bool,
+) -> Array:  # fmt: skip
+    """The gradient at the logits, zero from `classes` on; `total` is log(sum(exp(logits)))."""
+    ndim = logits.ndim
+    safe, factor = _terms(label, ndim, ignore_index, reduction)
+    pull = _spread(xp, grad, reduction, keepdim) * factor
+    column = xp.arange(logits.shape[-1], dtype=xp.int32)
+    share = xp.exp(wide(xp, logits) - wide(xp, total)) - (column == safe).astype(xp.float32)
+    return xp.where(column < classes, share * pull, 0).astype(logits.dtype)
 
 
-@kernel("_cross_entropy_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=lambda call: _plain(call.attrs["forward"]) and call.types[1] is None)  # fmt: skip
-def _loss_grad(call: Call, *arrays: Any) -> Any:
+def _spread(xp: Namespace, grad: Array, reduction: str, keepdim: bool) -> Any:
+    """The gradient of each sample's loss, with the axis of classes."""
+    grad = wide(xp, grad)
+    return xp.expand_dims(grad, -1) if reduction == "none" and not keepdim else grad
+
+
+@kernel("loss_gradient", name=_NAME, platform="gpu", ready=lambda: nvidia.available())
+def _loss_gradient(call: Call, grad: Any, logits: Any, label: Any, total: Any) -> Any:
     jnp = jax_door.jnp()
-    forward: Call = call.attrs["forward"]
-    attrs = forward.attrs
-    saved = dict(zip(forward.saved_at, arrays[len(forward.outs) :], strict=True))
-    logits = saved[0]
-    whole = _logits(logits)
-    total, grad = wide(jnp, saved[-2]), wide(jnp, arrays[0])
-    if attrs["reduction"] == "none" and not attrs["keepdim"]:
-        grad = jnp.expand_dims(grad, -1)
-    safe, factor = _terms(forward, logits, saved[1])
+    attrs = call.attrs
+    safe, factor = _terms(label, logits.ndim, attrs["ignore_index"], attrs["reduction"])
     rows = math.prod(logits.shape[:-1])
-    pull = pallas_loss.slope(
-        _flat(whole),
-        total.reshape(rows),
+    each = _spread(jnp, grad, attrs["reduction"], attrs["keepdim"]) * factor
+    return pallas_loss.slope(
+        _flat(logits),
+        wide(jnp, total).reshape(rows),
         safe.astype(jnp.int32).reshape(rows),
-        jnp.broadcast_to(grad * factor, total.shape).reshape(rows),
-        logits.shape[-1],
+        jnp.broadcast_to(each, total.shape).reshape(rows),
+        attrs["classes"],
         interpret=nvidia.interpreted(),
-    ).reshape(whole.shape)
-    out = cut(pull, pull.ndim - 1, logits.shape[-1])
-    if out is not pull:
-        annotate(out, Padded(pull))
-    return (out.astype(logits.dtype),)
+    ).reshape(logits.shape)
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+def _logits(f: Fuser, ref: int) -> int:
+    """What to read for these logits: narrower and padded if there is such a thing."""
+    known = f.fact(ref, Widened)
+    ref = known.narrow if known else ref
+    padded = f.fact(ref, Padded)
+    return padded.whole if padded else ref
+
+
+def _attrs(forward: Call) -> dict[str, Any]:
+    names = ("ignore_index", "reduction", "keepdim")
+    return {"classes": forward.types[0].shape[-1], **{n: forward.attrs[n] for n in names}}  # type: ignore[union-attr]
+
+
+@fusion(
+    "_cross_entropy", name=_NAME, platform="gpu", accepts=_plain, ready=lambda: nvidia.available()
+)
+def _loss(f: Fuser, node: Node) -> list[int]:
+    logits, label = f.operands(node)[:2]
+    attrs = {**_attrs(node.call), "outs": node.call.outs}
+    return f.emit(loss_of_classes, [_logits(f, logits), label], **attrs)
+
+
+@fusion("_cross_entropy_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
+        accepts=lambda call: _plain(call.attrs["forward"]) and call.types[1] is None)  # fmt: skip
+def _loss_grad(f: Fuser, node: Node) -> list[int]:
+    forward: Call = node.call.attrs["forward"]
+    saved = f.saved(node)
+    logits = saved[0]
+    whole = _logits(f, logits)
+    args = [node.args[0], whole, saved[1], saved[-2]]
+    (pull,) = f.emit(loss_gradient, args, **_attrs(forward))
+    out = cut(f, pull, len(f.shape(pull)) - 1, f.shape(logits)[-1])
+    if out != pull:
+        f.facts[out] = Padded(pull)
+    return [f.cast(out, f.type_of(logits).dtype)]

@@ -13,11 +13,12 @@ from typing import Any
 
 from bireme.core import dtype as dt
 from bireme.core.aval import Aval, aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import annotate, annotation_of
-from bireme.core.op import Call
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion, kernel
+from bireme.core.op import OPS, Call
 from bireme.host import jax_door
-from bireme.host.arrays import Array
+from bireme.host.arrays import Array, Namespace
+from bireme.kernels.fusing import Fuser, fused_op, uncast
 
 _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
@@ -27,15 +28,9 @@ _NAME = "aligned_vocabulary"
 
 @dataclass(frozen=True)
 class Padded:
-    """What an array is the leading columns of."""
+    """What a value is the leading columns of."""
 
-    whole: Any
-
-
-def whole_of(array: Array) -> Any:
-    """The padded array that this one is cut from, or None."""
-    found = annotation_of(array)
-    return found.whole if isinstance(found, Padded) else None
+    whole: int
 
 
 def _column_axis(forward: Call) -> int:
@@ -56,87 +51,144 @@ def _accepts(forward: Call) -> bool:
     )
 
 
-def _pad(x: Any, axis: int) -> Any:
+def _padded_size(size: int) -> int:
+    return size + -size % _TILE
+
+
+def _resized(x: Aval, axis: int, size: int) -> Aval:
+    return aval((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+
+
+@fused_op("pad_to", ("x",), _resized)
+def pad_to(xp: Namespace, x: Array, axis: int, size: int) -> Array:
+    """`x` with zeros after the end of an axis, which then has this size."""
+    return _with_zeros(xp, x, axis, size)
+
+
+def _with_zeros(xp: Namespace, x: Array, axis: int, size: int) -> Array:
     pads = [(0, 0)] * x.ndim
-    pads[axis] = (0, -x.shape[axis] % _TILE)
-    return jax_door.jnp().pad(x, pads)
+    pads[axis] = (0, size - x.shape[axis])
+    return xp.pad(x, pads)
 
 
-def cut(x: Array, axis: int, size: int) -> Any:
+@fused_op("cut_to", ("x",), _resized)
+def cut_to(xp: Namespace, x: Array, axis: int, size: int) -> Array:
     """The first `size` entries of an axis."""
-    if x.shape[axis] == size:
-        return x
+    return _first(x, axis, size)
+
+
+def _first(x: Array, axis: int, size: int) -> Array:
     return jax_door.jax().lax.slice_in_dim(x, 0, size, axis=axis)
 
 
-def _product(call: Call, x: Any, y: Any, *bias: Any) -> Any:
-    columns = call.outs[0].shape[-1]
-    padded = [None if b is None else _pad(b, 0) for b in bias]
-    whole = call.op.lower(jax_door.jnp(), call, [x, _pad(y, _column_axis(call)), *padded])
-    out = cut(whole, whole.ndim - 1, columns)
-    annotate(out, Padded(whole))
-    return out
+def _product_type(x: Aval, weight: Aval) -> Aval:
+    return aval((*x.shape[:-1], weight.shape[1]), x.dtype)
 
 
-def _product_grad(call: Call, grad: Any, *saved: Any) -> Any:
-    jnp = jax_door.jnp()
-    forward: Call = call.attrs["forward"]
-    needs: tuple[int, ...] = call.attrs["needs"]
-    axis = _column_axis(forward)
-    whole = whole_of(grad)
-    if whole is None:
-        whole = _pad(grad, grad.ndim - 1)
-    by_place = dict(zip(forward.saved_at, saved, strict=True))
-    flat = forward.cast(jnp, [by_place.get(i) for i in range(len(forward.types))])
-    if flat[1] is not None:
-        flat[1] = _pad(flat[1], axis)
-    types = list(forward.types)
-    for i, at in ((1, axis), (2, 0)):
+@fused_op("product", ("x", "weight"), _product_type)
+def product(xp: Namespace, x: Array, weight: Array) -> Array:
+    """x @ weight over the last dimension."""
+    out = xp.matmul(x.reshape(-1, weight.shape[0]), weight)
+    return out.reshape(*x.shape[:-1], weight.shape[1])
+
+
+def _pad(f: Fuser, ref: int, axis: int) -> int:
+    return f.emit(pad_to, [ref], axis=axis, size=_padded_size(f.shape(ref)[axis]))[0]
+
+
+def cut(f: Fuser, ref: int, axis: int, size: int) -> int:
+    """The first `size` entries of an axis."""
+    return ref if f.shape(ref)[axis] == size else f.emit(cut_to, [ref], axis=axis, size=size)[0]
+
+
+def _wider(forward: Call) -> Call:
+    """The call on a padded weight and bias, in the type that it computes in."""
+    call = uncast(forward)
+    types = list(call.types)
+    for i, axis in ((1, _column_axis(forward)), (2, 0)):
         t = types[i] if i < len(types) else None
         if isinstance(t, Aval):
-            shape = (*t.shape[:at], whole.shape[-1], *t.shape[at + 1 :])
-            types[i] = aval(shape, t.dtype)
-    rule: Any = forward.op.vjp
-    given = {"x": flat[0], forward.op.inputs[1]: flat[1], **forward.attrs}
-    wanted = {k: given[k] for k in call.op.rule_params if k in given}  # type: ignore[attr-defined]
-    found = rule(jnp, whole, **wanted, types=types, needs=[i in needs for i in range(len(types))])
+            types[i] = _resized(t, axis, _padded_size(t.shape[axis]))
+    return call.op.call_with(tuple(types), call.layout, call.attrs, call.casts)
+
+
+def _fuse_product(f: Fuser, node: Node) -> list[int]:
+    axis = _column_axis(node.call)
+    x, y, *bias = f.operands(node)
+    wide = _pad(f, y, axis)
+    if node.call.op.name == "linear" and bias == [None]:
+        (whole,) = f.emit(product, [x, wide])
+    else:
+        biases = [None if b is None else _pad(f, b, 0) for b in bias]
+        (whole,) = f.add(_wider(node.call), [x, wide, *biases])
+    last = len(f.shape(whole)) - 1
+    out = cut(f, whole, last, node.call.outs[0].shape[-1])
+    f.facts[out] = Padded(whole)
+    return [out]
+
+
+def _fuse_product_grad(f: Fuser, node: Node) -> list[int]:
+    forward: Call = node.call.attrs["forward"]
+    needs: tuple[int, ...] = node.call.attrs["needs"]
+    axis, grad = _column_axis(forward), node.args[0]
+    if grad.__class__ is not int:
+        return []
+    known = f.fact(grad, Padded)
+    whole = known.whole if known else _pad(f, grad, len(f.shape(grad)) - 1)  # type: ignore[arg-type]
+    saved = {}
+    for place, ref in f.saved(node).items():
+        ref = None if ref is None else f.cast(ref, forward.casts[place])
+        saved[place] = _pad(f, ref, axis) if place == 1 and ref is not None else ref
+    made = f.add(_wider(forward).gradient(needs, (True,)), [whole, *saved.values()])
     results = []
-    for i in needs:
+    for i, ref in zip(needs, made, strict=True):
         t: Any = forward.types[i]
-        g = found[i]
-        if i == 1:
-            g = cut(g, axis, t.shape[axis])
-        elif i == 2:
-            g = cut(g, 0, t.shape[0])
-        results.append(jnp.reshape(g, t.shape).astype(t.dtype.numpy))
-    return tuple(results)
+        at = {1: axis, 2: 0}.get(i)
+        ref = ref if at is None else cut(f, ref, at, t.shape[at])
+        results.append(f.emit(OPS["cast"], [ref], dtype=t.dtype.name)[0])
+    return results
+
+
+def _product(call: Call, *flat: Any) -> Any:
+    """The same where only this call is seen."""
+    jnp = jax_door.jnp()
+    x, y, *bias = flat
+    wider = _wider(call)
+    args = [x]
+    for i, (a, axis) in enumerate(zip((y, *bias), (_column_axis(call), 0), strict=False), 1):
+        t = wider.types[i]
+        args.append(_with_zeros(jnp, a, axis, t.shape[axis]) if isinstance(t, Aval) else a)
+    whole = call.op.lower(jnp, wider, args)
+    return _first(whole, whole.ndim - 1, call.outs[0].shape[-1])
 
 
 for _op in ("matmul", "linear"):
-    kernel(_op, name=_NAME, platform="gpu", accepts=_accepts)(_product)
-    kernel(
+    kernel(_op, name=_NAME, platform="gpu", accepts=_accepts, fuse=_fuse_product)(_product)
+    fusion(
         f"{_op}_grad",
         name=_NAME,
         platform="gpu",
         accepts=lambda call: _accepts(call.attrs["forward"]),
-    )(_product_grad)
+    )(_fuse_product_grad)
 
 
 # --- between the product and the loss -------------------------------------------------------------
 
 
-def _reshaped(call: Call, x: Any) -> Any:
-    """A plain reshape; one that leaves the columns alone also reshapes the padded twin."""
-    out = jax_door.jnp().reshape(x, call.outs[0].shape)
-    whole = whole_of(x)
-    if whole is not None and out.shape[-1:] == x.shape[-1:]:
-        annotate(out, Padded(jax_door.jnp().reshape(whole, (*out.shape[:-1], whole.shape[-1]))))
-    return out if call.single else (out,)
+def _reshaped(f: Fuser, node: Node) -> list[int]:
+    """A plain reshape; one that leaves the columns alone also reshapes what is padded."""
+    made = f.copy(node)
+    before, out = node.args[0], node.call.outs[0]
+    known = f.fact(before, Padded)
+    if known is not None and out.shape[-1:] == f.shape(before)[-1:]:  # type: ignore[arg-type]
+        shape = (*out.shape[:-1], f.shape(known.whole)[-1])
+        f.facts[made[0]] = Padded(f.emit(OPS["reshape"], [known.whole], shape=shape)[0])
+    return made
 
 
 def _static(call: Call) -> bool:
     return all(isinstance(t, Aval) and t.is_static and t.ndim > 1 for t in call.types)
 
 
-kernel("reshape", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
-kernel("reshape_grad", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
+fusion("reshape", name=_NAME, platform="gpu", accepts=_static)(_reshaped)
+fusion("reshape_grad", name=_NAME, platform="gpu", accepts=_static)(_reshaped)

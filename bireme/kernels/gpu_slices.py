@@ -9,39 +9,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import annotate, annotation_of
-from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.core.aval import Aval, aval
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion
+from bireme.core.op import OPS, Call
+from bireme.host.arrays import Array, Namespace
+from bireme.kernels.fusing import Fuser, fused_op
 
 _NAME = "joined_slices"
 
 
+def _in_zeros_type(x: Aval, axis: int, start: int, size: int) -> Aval:
+    return aval((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+
+
+@fused_op("in_zeros", ("x",), _in_zeros_type)
+def in_zeros(xp: Namespace, x: Array, axis: int, start: int, size: int) -> Array:
+    """Zeros of this size along an axis, with `x` in them from `start` on."""
+    pads = [(0, 0)] * x.ndim
+    pads[axis] = (start, size - start - x.shape[axis])
+    return xp.pad(x, pads)
+
+
 @dataclass(frozen=True)
 class Part:
-    """What an array is between `start` and `stop` of an axis; elsewhere it is zero."""
+    """What a value is between `start` and `stop` of an axis; elsewhere it is zero."""
 
-    piece: Any
+    piece: int
     axis: int
     start: int
     stop: int
 
-    def plus(self, other: Any) -> Any:
+    def plus(self, f: Fuser, other: int) -> int | None:
         """The sum with a neighbour (see gpu_sums)."""
-        part = annotation_of(other)
-        if not isinstance(part, Part) or part.axis != self.axis:
+        part = f.fact(other, Part)
+        if part is None or part.axis != self.axis:
             return None
         low, high = sorted((self, part), key=lambda p: p.start)
         if low.stop != high.start:
             return None
-        jnp = jax_door.jnp()
-        piece = jnp.concatenate([low.piece, high.piece], self.axis)
+        (piece,) = f.emit(OPS["concat"], [[low.piece, high.piece]], axis=self.axis)
         joined = Part(piece, self.axis, low.start, high.stop)
-        pads = [(0, 0)] * other.ndim
-        pads[self.axis] = (joined.start, other.shape[self.axis] - joined.stop)
-        out = jnp.pad(piece, pads) if any(pads[self.axis]) else piece
-        annotate(out, joined)
+        out, size = piece, f.shape(other)[self.axis]
+        if (joined.start, joined.stop) != (0, size):
+            (out,) = f.emit(in_zeros, [piece], axis=self.axis, start=joined.start, size=size)
+        f.facts[out] = joined
         return out
 
 
@@ -67,10 +79,10 @@ def _accepts_slice(call: Call) -> bool:
     return isinstance(x, Aval) and x.is_static and _one_span(forward) is not None
 
 
-@kernel("getitem_grad", name=_NAME, platform="gpu", accepts=_accepts_slice)
-def _getitem_grad(call: Call, grad: Any) -> Any:
-    (out,) = call.op.lower(jax_door.jnp(), call, [grad])
-    span = _one_span(call.attrs["forward"])
-    if span is not None:
-        annotate(out, Part(grad, *span))
-    return (out,)
+@fusion("getitem_grad", name=_NAME, platform="gpu", accepts=_accepts_slice)
+def _getitem_grad(f: Fuser, node: Node) -> list[int]:
+    made = f.copy(node)
+    grad, span = node.args[0], _one_span(node.call.attrs["forward"])
+    if span is not None and grad.__class__ is int:
+        f.facts[made[0]] = Part(grad, *span)  # type: ignore[arg-type]
+    return made

@@ -1,67 +1,87 @@
-"""Sums on GPUs: annotations of the addends decide how they are added.
+"""Sums on GPUs: what is known of the addends decides how they are added.
 
-If the annotation of an addend has a method `plus`, that adds them; otherwise the sum is annotated
-with its addends, for kernels that would rather read those (a norm after a residual connection).
+If the fact of an addend has a method `plus`, that adds them; otherwise the sum is known by its
+addends, for rules that would rather read those (a norm after a residual connection).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from bireme.core.aval import Aval
-from bireme.core.kernels import kernel
-from bireme.core.lowering import Widened, annotate, annotation_of, in_type
+from bireme.core.graph import Node
+from bireme.core.kernels import fusion
 from bireme.core.op import Call
-from bireme.host import jax_door
-from bireme.host.arrays import Array
-from bireme.kernels.pallas_norm import Term
+from bireme.host.arrays import Array, Namespace
+from bireme.kernels.fusing import Fuser, Widened, fused_op
+from bireme.kernels.gpu_matmul import product
 
 _NAME = "known_sums"
 _MANY = 4
+
+
+@runtime_checkable
+class Addend(Protocol):
+    """A fact of a value that knows how something is added to it."""
+
+    def plus(self, f: Fuser, other: int) -> int | None:
+        """The sum with `other`, or None if it has no better way."""
 
 
 @dataclass(frozen=True)
 class Sum:
     """The sum of `addends`, all of its shape and type."""
 
-    addends: tuple[Any, ...]
+    addends: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Biased:
     """`product`, rows of which had `bias` added."""
 
-    product: Any
-    bias: Any
+    product: int
+    bias: int
 
 
-def addends_of(array: Array) -> tuple[Any, ...]:
-    known = annotation_of(array)
-    return known.addends if isinstance(known, Sum) else (array,)
+class TermRef(NamedTuple):
+    """What a kernel reads for an addend (see pallas_norm.Term)."""
+
+    array: int
+    bias: int | None = None
 
 
-def term_of(array: Array, width: int) -> Term:
-    """A float32 array [..., width] as rows, in half precision if that is what it came from."""
-    known = annotation_of(array)
-    if not isinstance(known, Widened):
-        return Term(array.reshape(-1, width))
-    biased = annotation_of(known.narrow)
-    if isinstance(biased, Biased):
-        return Term(biased.product.reshape(-1, width), biased.bias)
-    return Term(known.narrow.reshape(-1, width))
+def addends_of(f: Fuser, ref: int) -> tuple[int, ...]:
+    known = f.fact(ref, Sum)
+    return known.addends if known else (ref,)
 
 
-def _before_widening(x: Any, y: Any) -> Any:
-    """The sum of two arrays that were widened, if it can be made in their own type as well."""
-    a, b = annotation_of(x), annotation_of(y)
-    if not (isinstance(a, Widened) and isinstance(b, Widened)):
+def terms_of(f: Fuser, ref: int) -> list[TermRef]:
+    """The addends of a float32 value, in half precision if that is what they came from."""
+    return [_term_of(f, a) for a in addends_of(f, ref)]
+
+
+def _term_of(f: Fuser, ref: int) -> TermRef:
+    known = f.fact(ref, Widened)
+    if known is None:
+        return TermRef(ref)
+    biased = f.fact(known.narrow, Biased)
+    return TermRef(biased.product, biased.bias) if biased else TermRef(known.narrow)
+
+
+def _before_widening(f: Fuser, x: int, y: int) -> int | None:
+    """The sum of two values that were widened, if it can be made in their own type as well."""
+    a, b = f.fact(x, Widened), f.fact(y, Widened)
+    if a is None or b is None:
         return None
-    known = annotation_of(a.narrow)
-    if not getattr(known, "widened", False) or a.narrow.dtype != b.narrow.dtype:
+    known = f.facts.get(a.narrow)
+    if (
+        not getattr(known, "widened", False)
+        or f.type_of(a.narrow).dtype is not f.type_of(b.narrow).dtype
+    ):
         return None
-    narrow = known.plus(b.narrow)
-    return None if narrow is None else in_type(jax_door.jnp(), narrow, x.dtype)
+    narrow = known.plus(f, b.narrow)  # type: ignore[union-attr]
+    return None if narrow is None else f.cast(narrow, f.type_of(x).dtype)
 
 
 def _alike(call: Call) -> bool:
@@ -69,20 +89,26 @@ def _alike(call: Call) -> bool:
     return isinstance(x, Aval) and isinstance(y, Aval) and x.is_static and x.shape == y.shape
 
 
-@kernel("add", name=_NAME, platform="gpu", accepts=_alike)
-def _add(call: Call, x: Any, y: Any) -> Any:
-    for known, other in ((annotation_of(y), x), (annotation_of(x), y)):
-        plus = getattr(known, "plus", None)
-        out = None if plus is None else plus(other)
+@fusion("add", name=_NAME, platform="gpu", accepts=_alike)
+def _add(f: Fuser, node: Node) -> list[int]:
+    call, (x, y) = f.without_casts(node)
+    for known, other in ((f.facts.get(y), x), (f.facts.get(x), y)):
+        out = known.plus(f, other) if isinstance(known, Addend) else None
         if out is not None:
-            return out
-    out = _before_widening(x, y)
+            return [out]
+    out = _before_widening(f, x, y)
     if out is not None:
-        return out
-    out = call.op.lower(jax_door.jnp(), call, [x, y])
-    addends = (*addends_of(x), *addends_of(y))
-    annotate(out, Sum(addends if len(addends) <= _MANY else (x, y)))
-    return out
+        return [out]
+    (out,) = f.add(call, (x, y))
+    addends = (*addends_of(f, x), *addends_of(f, y))
+    f.facts[out] = Sum(addends if len(addends) <= _MANY else (x, y))
+    return [out]
+
+
+@fused_op("add_bias", ("x", "bias"), lambda x, bias: x)
+def add_bias(xp: Namespace, x: Array, bias: Array) -> Array:
+    """x + bias over the last dimension."""
+    return x + bias
 
 
 def _long(call: Call) -> bool:
@@ -95,9 +121,10 @@ def _long(call: Call) -> bool:
     )  # fmt: skip
 
 
-@kernel("linear", name=_NAME, platform="gpu", accepts=_long)
-def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
-    product = call.op.lower(jax_door.jnp(), call, [x, weight, None])
-    out = product + bias
-    annotate(out, Biased(product, bias))
-    return out
+@fusion("linear", name=_NAME, platform="gpu", accepts=_long)
+def _linear(f: Fuser, node: Node) -> list[int]:
+    x, weight, bias = f.operands(node)
+    (plain,) = f.emit(product, [x, weight])
+    (out,) = f.emit(add_bias, [plain, bias])
+    f.facts[out] = Biased(plain, bias)
+    return [out]

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme import passes
-from bireme.capture.capture import capture
 from bireme.core import kernels
-from bireme.core.aval import aval
-from bireme.core.dtype import bfloat16, int64
-from bireme.kernels import gpu_decode, nvidia, pallas_decode
+from bireme.core.dtype import int64
+from bireme.kernels import fusing, gpu_decode, nvidia, pallas_decode
 from bireme.kernels.pallas_decode import Rows, multiply, tile_for
 from bireme.nn import functional as F
 from bireme.nn.generation.ops import cache_attend, linears
+from tests.kernels.gpu_programs import decoding
 
 
 def rms(x, scale, epsilon):
@@ -117,31 +116,16 @@ def test_attention_to_a_cache_is_masked_attention():
     assert np.isfinite(k.grad.numpy()).all()
 
 
-class Block(paddle.nn.Layer):
-    def __init__(self, width, inner):
-        super().__init__()
-        nn = paddle.nn
-        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.q, self.k, self.mix = (nn.Linear(width, width, bias_attr=False) for _ in range(3))
-        self.gate, self.up = (nn.Linear(width, inner, bias_attr=False) for _ in range(2))
-        self.down = nn.Linear(inner, width, bias_attr=False)
-
-    def forward(self, x):
-        h = self.norm1(x)
-        x = x + self.mix(self.q(h) * self.k(h))
-        h = self.norm2(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
-
-
 def evaluated(graph, inputs, platform):
     floats = np.zeros(graph.n_floats)
     for number, value in graph.numbers.items():
         floats[number.index] = value
 
     def program(*leaves):
-        return graph.evaluate(leaves, floats, (), lambda c, a: c.run(jnp, a))
+        return fusing.evaluator(graph, fused)(floats, (), *leaves)
 
     with kernels.lowering_for(platform) as chosen:
+        fused = fusing.fused(graph, platform, chosen=chosen)
         return jax.jit(program)(*inputs), chosen
 
 
@@ -149,19 +133,7 @@ def test_a_block_of_a_language_model(monkeypatch):
     monkeypatch.setattr(nvidia, "available", lambda: True)
     monkeypatch.setattr(nvidia, "interpreted", lambda: True)
     monkeypatch.setattr(gpu_decode, "_LARGE", 1)
-    paddle.seed(0)
-    blocks = [Block(64, 128) for _ in range(2)]
-    for block in blocks:
-        block.to(dtype="bfloat16")
-
-    def step(arguments):
-        (x,) = arguments
-        with paddle.no_grad():
-            for block in blocks:
-                x = block(x)
-        return [x]
-
-    captured = capture(step, [aval((1, 1, 64), bfloat16)], label="test", tape=False, amp=None)
+    captured = decoding()
     graph = captured.graph
     x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 1, 64)), jnp.bfloat16)
     inputs = [None] * len(graph.inputs)

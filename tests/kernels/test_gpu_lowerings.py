@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.core import kernels, trace
+from bireme.core.aval import aval_of
+from bireme.core.graph import Graph, Node
 from bireme.kernels import gpu_attention, gpu_loss, gpu_matmul, install, nvidia, pallas_loss
 from bireme.ops.attention import _attention
+from tests.kernels.gpu_programs import lowered
 
 install()
 
 
 def step_of(loss, wanted):
     """The recorded step that leads to `loss` and the gradients of `wanted`, per platform."""
-    from bireme.core.graph import Graph
     from bireme.host import jax_door
 
     jnp = jax_door.jnp()
@@ -28,9 +30,7 @@ def step_of(loss, wanted):
     numbers = np.array(recorded.floats), np.array(recorded.ints)
 
     def run(platform: str) -> list[np.ndarray]:
-        with kernels.lowering_for(platform):
-            found = graph.evaluate(leaves, *numbers, lambda call, a: call.run(jnp, a))
-        return [np.asarray(a, "float64") for a in found]
+        return [np.asarray(a, "float64") for a in lowered(graph, platform, *numbers, leaves)]
 
     return run
 
@@ -221,16 +221,26 @@ def both_lowerings(call, arrays, name: str, grad_of=None):
     grad_call = call.gradient(grad_of or tuple(range(len(arrays))), (True,))
     saved = [i for i in call.saved_at if i >= 0]
 
+    rng = np.random.default_rng(5)
+    out = call.outs[0]
+    # Not all ones: the sums of a normalisation's gradient would be zero.
+    arrays = [*arrays, rng.standard_normal(out.shape).astype(out.dtype.numpy)]
+    refs = [-1 - i if t is not None else None for i, t in enumerate(call.types)]
+    given = [i for i, a in enumerate(arrays) if a is not None]
+    places = {-1 - i: -1 - n for n, i in enumerate(given)}
+    args = [places.get(r) for r in refs]
+    graph = Graph([aval_of(arrays[i]) for i in given])
+    graph.nodes = [
+        Node(call, tuple(args), 0),
+        Node(grad_call, (-len(given), *[args[i] for i in saved]), len(call.outs)),
+    ]
+    graph.outputs = [0, *graph.nodes[1].results]
+
     def run(platform: str) -> list[np.ndarray]:
-        inputs = [None if a is None else jnp.asarray(a) for a in arrays]
         before = kernels.uses[name]
-        with kernels.lowering_for(platform):
-            out = call.run(jnp, inputs)
-            # Not all ones: the sums of a normalisation's gradient would be zero.
-            pull = jnp.asarray(np.random.default_rng(5).standard_normal(out.shape), out.dtype)
-            grads = grad_call.run(jnp, [pull, *[inputs[i] for i in saved]])
+        found = lowered(graph, platform, (), (), [jnp.asarray(arrays[i]) for i in given])
         assert (kernels.uses[name] > before) == (platform == "gpu")
-        return [np.asarray(a, "float64") for a in (out, *grads)]
+        return [np.asarray(a, "float64") for a in found]
 
     return zip(run("gpu"), run("none"), strict=True)
 

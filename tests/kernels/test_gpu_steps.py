@@ -136,7 +136,7 @@ def test_layers_that_read_one_array(lead, columns, width, autocast, seed):
         patch.setattr(
             gpu_linear.LinearGradient,
             "plus",
-            lambda self, other: joined.append(plus(self, other)) or joined[-1],
+            lambda self, f, other: joined.append(plus(self, f, other)) or joined[-1],
         )
         assert_same_step([x, *weights], step, "joined_gradients", 2e-2, dtype=half)
     if min(columns) * 4 <= width:
