@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bireme.backends.base import HEAVY, Backend, Executable, WithFixed
+from bireme.backends.base import Backend, Executable, WithFixed
 from bireme.core.errors import InvalidArgument
 from bireme.host import config, plugins
 
@@ -119,7 +119,6 @@ def available_backends() -> list[str]:
 
 
 __all__ = [
-    "HEAVY",
     "Backend",
     "Executable",
     "WithFixed",

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from bireme.core.place import Place
 
 
-# Bytes of an array that is not to be there twice.
-HEAVY = 64 << 20
-
-
 class Executable(ABC):
     """A compiled graph."""
 

@@ -13,10 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from bireme.host import background
-
-# A program is searched for once it has run so often, and for so long (seconds).
-_RUNS, _SECONDS = 20, 10.0
+from bireme.host import background, thresholds
 
 
 class Improvement:
@@ -34,7 +31,10 @@ class Improvement:
             self._runs += 1
             if self._runs == 1:
                 self._since = time.monotonic()
-            if self._runs < _RUNS or time.monotonic() - self._since < _SECONDS:
+            if (
+                self._runs < thresholds.SEARCHED_RUNS
+                or time.monotonic() - self._since < thresholds.SEARCHED_SECONDS
+            ):
                 return None
             self.start()
         return self.result() if self._future is not None and self._future.done() else None

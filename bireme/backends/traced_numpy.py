@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bireme.backends.numpy_gradient import NotTraced, Traced, level_of, note, plain
+from bireme.host import thresholds
 from bireme.host.arrays import Array
 
 Pull = Callable[..., Sequence[Any]]
@@ -211,9 +212,6 @@ def stack(parts: Sequence[Any], axis: int = 0) -> Any:
     return concatenate([expand_dims(p, axis) for p in parts], axis % (len(parts[0].shape) + 1))
 
 
-_LONG = 256  # factors of a product
-
-
 def cumprod(x: Array, axis: int, dtype: Any = None) -> Any:
     """Products of all elements so far: exact, also for zeros."""
     if x.__class__ is not Traced:
@@ -221,7 +219,7 @@ def cumprod(x: Array, axis: int, dtype: Any = None) -> Any:
     if dtype not in (None, x.dtype):
         raise NotTraced("a product in another type")
     axis, count = axis % x.ndim, x.shape[axis]
-    if count > _LONG:
+    if count > thresholds.LONG_PRODUCT:
         raise NotTraced("a long product")
     before: tuple[Any, ...] = (slice(None),) * axis
     parts: list[Any] = []

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bireme.core import kernels
 from bireme.core.cache import BoundedCache
-from bireme.host import cache_folder, jax_door
+from bireme.host import cache_folder, jax_door, thresholds
 
 if TYPE_CHECKING:
     from bireme.core.program import Program
@@ -32,11 +32,6 @@ PER_LOADED_OP = 0.008
 # What of the time in the cold tier a compiled program would save: most of it where an op costs less
 # than Python needs to call it, else what XLA's fusion does for memory.
 SAVED_SMALL, SAVED_LARGE = 0.8, 0.4
-_SMALL = 5e-5  # seconds an op
-# A program is not looked for on disk before it has spent so many seconds, and a compilation that
-# took less than JAX keeps is not noted.
-_LOOK_AFTER = 0.02
-_KEPT = 0.3
 
 clock = time.perf_counter
 
@@ -58,10 +53,10 @@ def pays(program: Program) -> bool:
     if program.hits < 2:
         return False
     each = spent / (program.cold_runs or 1) / (program.size or 1)
-    saved = spent * (SAVED_SMALL if each < _SMALL else SAVED_LARGE)
+    saved = spent * (SAVED_SMALL if each < thresholds.SMALL_OP else SAVED_LARGE)
     if saved >= cost(program):
         return True
-    if spent < _LOOK_AFTER:
+    if spent < thresholds.LOOKED_FOR_ON_DISK:
         return False
     if program.on_disk is None:
         program.on_disk = _is_on_disk(program)
@@ -86,7 +81,7 @@ def learn(program: Program, seconds: float) -> None:
     learned.by_ops.add(_ops(program), seconds)
     ratio = min(max(seconds / _estimate(program), 0.2), 5.0)
     learned.factor += (ratio - learned.factor) / 4
-    if seconds >= _KEPT:
+    if seconds >= thresholds.NOTED_ON_DISK:
         note = _note(program)
         if note is not None:
             cache_folder.store(note, b"")

@@ -12,31 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from bireme.backends.base import HEAVY, Backend, Executable
+from bireme.backends.base import Backend, Executable
 from bireme.backends.improving import Improvement
 from bireme.core import kernels, requirements, sharding
 from bireme.core.graph import Graph, Node
 from bireme.core.place import Place, default_place
-from bireme.host import background, cache_folder, config, heap, jax_door
+from bireme.host import background, cache_folder, config, heap, jax_door, thresholds
 from bireme.host.arrays import Array
 from bireme.kernels import PATCH_PRODUCT, fusing
 from bireme.kernels import install as install_kernels
 
-# XLA:CPU takes a run's scratch memory when its inputs are ready; the run that made them gives its
-# own back a moment later. A loop that runs ahead would use two in turn, and the heap keep the pages
-# of both. So from this size on a run is called a moment after its inputs are ready; such a program
-# takes tens of milliseconds, and MobileNet's step a sixth longer with 50 to 90 MiB less.
-_LARGE_SCRATCH = 16 << 20
-# Less than this is not looked for before a run.
-_LITTLE = 1 << 20
-_MOMENT = 5e-5
-
-# What compiling leaves on the heap grows with the number of ops, about 150 KiB each. Where there
-# are many and they make little each, that weighs more than the speed of their loops: MobileNet's
-# step (331 ops, 327 KiB each) is as fast either way, but those of ResNet-18, a U-Net and an encoder
-# (1.2 to 1.9 MiB each) take 4 to 7 % longer by the emitters that leave little.
-_MANY_OPS, _LITTLE_EACH = 128, 512 << 10
-
+_MOMENT = 5e-5  # seconds that a run waits after its inputs are ready, if its scratch is large
 
 # A quick compilation for a GPU does without the search for the fastest kernels, which takes most of
 # the time (H200: a ViT compiles in 4 s instead of 69, and its step takes 24.7 ms instead of 19.6).
@@ -62,10 +48,10 @@ def quick_options(nodes: Sequence[Node], chosen: Counter[kernels.Choice]) -> dic
 
 def compiler_options(platform: str, nodes: Sequence[Node]) -> dict[str, bool]:
     """How XLA is to compile a program of these nodes."""
-    if platform != "cpu" or len(nodes) < _MANY_OPS:
+    if platform != "cpu" or len(nodes) < thresholds.FRUGAL_OPS:
         return {}
     made = sum(o.size * o.dtype.itemsize for n in nodes for o in n.call.outs)
-    return jax_door.frugal_options() if made < len(nodes) * _LITTLE_EACH else {}
+    return jax_door.frugal_options() if made < len(nodes) * thresholds.FRUGAL_BYTES_EACH else {}
 
 
 # A function of open sizes and its types, as ones of padded arrays.
@@ -94,7 +80,7 @@ class XlaExecutable(Executable):
         self._made = 0  # results that do not take an input's place
         if planned is not None:
             self._made = max(planned.output_size_in_bytes - planned.alias_size_in_bytes, 0)
-        self._alone = self._on_cpu and self._scratch >= _LARGE_SCRATCH
+        self._alone = self._on_cpu and self._scratch >= thresholds.SCRATCH_THAT_WAITS
 
     def improve(self, wait: bool = False) -> bool:
         if self.improvement is None:
@@ -108,7 +94,7 @@ class XlaExecutable(Executable):
         return best is not None
 
     def reserve(self) -> None:
-        if self._scratch + self._made < _LITTLE:
+        if self._scratch + self._made < thresholds.RESERVED:
             return
         if self._on_cpu:
             heap.probe(self._scratch, self._made)
@@ -137,7 +123,7 @@ class XlaExecutable(Executable):
 
     def put(self, array: np.ndarray) -> Array:
         made = jax_door.jax().device_put(array, self._device)
-        if array.nbytes > HEAVY:  # until it is copied, it is there twice
+        if array.nbytes > thresholds.HEAVY:  # until it is copied, it is there twice
             made.block_until_ready()
         return made
 

@@ -204,9 +204,14 @@ class GraphGradOp(GraphOp):
 
 
 _zeros = Op(
-    "zeros", (), {"type": None}, lambda xp, type: zeros(xp, type), infer=lambda type: type,
-    differentiable=False, register=False,
-)  # fmt: skip
+    "zeros",
+    (),
+    {"type": None},
+    lambda xp, type: zeros(xp, type),
+    infer=lambda type: type,
+    differentiable=False,
+    register=False,
+)
 
 
 class _Inliner:
@@ -230,8 +235,12 @@ class _Inliner:
     def follow(self, nodes: Iterable[Node], refs: dict[Any, Any]) -> None:
         """Append nodes whose arguments are in `refs`; numbers of the source keep their places."""
         for node in nodes:
-            args = tuple([refs.get(a, a) if isinstance(a, Number) else refs[a] if a is not None
-                          else None for a in node.args])  # fmt: skip
+            args = tuple(
+                [
+                    refs.get(a, a) if isinstance(a, Number) else refs[a] if a is not None else None
+                    for a in node.args
+                ]
+            )
             call = node.call
             inner = isinstance(call.op, GraphOp)
             made = self.enter(call, args) if inner else self.builder.add(call, args, node.tape)

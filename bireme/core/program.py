@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from bireme.backends import HEAVY, Executable, host_cost, worth
+from bireme.backends import Executable, host_cost, worth
 from bireme.core import checks, place, proofs, stats
 from bireme.core.errors import BiremeError, ExecutionError, OutOfMemory, user_line
 from bireme.core.graph import Graph
 from bireme.core.value import Value
-from bireme.host import background, config, heap, jax_door, uninterrupted, waiting
+from bireme.host import background, config, heap, jax_door, thresholds, uninterrupted, waiting
 
 # Before the first runs of a program of this size, what its compilation, the cold tier and the runs
 # before (on memory that lies elsewhere) left on the heap goes back to the system.
@@ -29,12 +29,6 @@ WARM, _LARGE = 4, 32
 
 # Threads of XLA's compiler abort the process where they find no memory for their stacks.
 _COMPILER = 64 << 20
-
-# On an accelerator a program that the host does in this time (seconds) begins there. The fastest
-# compilation for a GPU takes five times as long.
-_SHORT = 0.05
-
-_MOVED = 1024  # bytes: a smaller array is passed to each run as it is, if it comes from the host
 
 # Takes what a run returns out of an iterator, in native code (see `Program.call`).
 Deliver = Callable[[Iterator[list[Any]]], Any]
@@ -141,7 +135,7 @@ class Program:
             return True
         if self.host_seconds is None:
             self.host_seconds = host_cost.seconds(self.nodes)
-        return self.host_seconds <= _SHORT and not self.place.backend().raises
+        return self.host_seconds <= thresholds.BEGINS_ON_HOST and not self.place.backend().raises
 
     def _pays(self) -> bool:
         """Whether compiling is worth its time. Who waits for it (`sync`) has it at the second run
@@ -214,7 +208,9 @@ class Program:
         for i, buf in enumerate(buffers):
             if buf.__class__ is np.ndarray:
                 # A run would copy all that it overwrites before the first is freed.
-                moves = everything or buf.nbytes > (HEAVY if i in donated else _MOVED)
+                moves = everything or buf.nbytes > (
+                    thresholds.HEAVY if i in donated else thresholds.MOVED
+                )
                 if moves and not place.is_kept_on_host(buf):
                     if buf.dtype.kind in "iu":
                         values[i].host = buf

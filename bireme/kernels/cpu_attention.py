@@ -16,12 +16,11 @@ from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.lowering import keep_residual, residual_of
 from bireme.core.op import Call
+from bireme.host import thresholds
 from bireme.kernels import native
 from bireme.kernels.native.calling import Result, ffi_call, in_dtype, namespace
 from bireme.ops import random_bits
 
-# With fewer queries (a step of decoding) most of the time would go into packing the keys.
-_FEWEST_QUERIES = 16
 _KINDS = (dt.float32, dt.bfloat16, dt.float16)
 
 
@@ -35,7 +34,7 @@ def _accepts(call: Call) -> bool:
         and key.is_static
         and value.is_static
         and min(query.size, key.size, value.size) > 0
-        and query.shape[1] >= _FEWEST_QUERIES
+        and query.shape[1] >= thresholds.CPU_ATTENTION_QUERIES
         # The draws' positions are 32 bits wide.
         and query.shape[0] * query.shape[1] * query.shape[2] * key.shape[1] < 2**32
     )

@@ -11,18 +11,17 @@ from typing import Any
 from bireme.core import dtype as dt
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.kernels import native
 from bireme.kernels.cpu_linear import gradients, takes_matrices, wants_weight
 
 _NAME = "native_bfloat16"
-_LEAST_WORK = 1 << 20  # multiplications; below it a call costs more than it saves
 
 
 def _accepts(call: Call) -> bool:
     return (
         call.outs[0].dtype is dt.bfloat16
-        and takes_matrices(call, _LEAST_WORK)
+        and takes_matrices(call, thresholds.CPU_BFLOAT16_WORK)
         # Two of them make a word.
         and all(d % 2 == 0 for d in call.types[1].shape)  # type: ignore[union-attr]
     )

@@ -18,13 +18,10 @@ import numpy as np
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array
 from bireme.kernels import native
 from bireme.ops.nn_support import wide
-
-_MOST_TAPS = 81  # elements of a kernel; each is an operation of its own
-_LARGE = 1 << 18  # elements of a weight that is dear to transpose
 
 
 def is_plain(call: Call) -> bool:
@@ -74,7 +71,7 @@ class _Shifted:
             is_plain(call)
             and isinstance(weight, Aval)
             and weight.shape[:2] == (call.attrs["groups"], 1)
-            and math.prod(weight.shape[2:]) <= _MOST_TAPS
+            and math.prod(weight.shape[2:]) <= thresholds.CPU_SHIFTED_TAPS
         )
 
     @staticmethod
@@ -248,9 +245,9 @@ class _Columns:
         rows = out.size // weight.shape[0]
         return (
             attrs["groups"] == 1
-            and 1 < math.prod(weight.shape[2:]) <= _MOST_TAPS
+            and 1 < math.prod(weight.shape[2:]) <= thresholds.CPU_SHIFTED_TAPS
             and rows <= 2 * weight.shape[0]
-            and weight.size >= _LARGE
+            and weight.size >= thresholds.CPU_COLUMNS_WEIGHT
         )
 
     @staticmethod

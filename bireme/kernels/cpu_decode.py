@@ -14,10 +14,9 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import thresholds
 from bireme.kernels import native
 from bireme.kernels.native.calling import Result, ffi_call, namespace
-
-_MOST_QUERIES = 16  # of a sample: with more of them matrix products are faster
 
 
 def _accepts(call: Call) -> bool:
@@ -26,7 +25,7 @@ def _accepts(call: Call) -> bool:
         all(isinstance(t, Aval) and t.is_static and t.dtype is dt.float32 for t in tensors)
         and all(c is None for c in call.casts)
         and min(t.size for t in tensors if isinstance(t, Aval)) > 0
-        and call.outs[0].shape[1] <= _MOST_QUERIES
+        and call.outs[0].shape[1] <= thresholds.CPU_DECODE_QUERIES
         and call.outs[0].shape[1] <= call.outs[1].shape[1]
     )
 

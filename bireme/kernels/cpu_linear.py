@@ -12,14 +12,10 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import thresholds
 from bireme.host.arrays import Array
 from bireme.kernels import native
 from bireme.kernels.native.calling import Result, ffi_call, in_dtype, namespace
-
-# Multiplications. Between the two a call costs more than it saves. A small layer's takes nothing
-# from the heap, where XLA's products wait for the thread that prepares the next step.
-_SMALL_WORK = 1 << 18
-_LEAST_WORK = 1 << 22
 
 
 def takes_matrices(forward: Call, least_work: int, small_work: int = 0) -> bool:
@@ -68,7 +64,7 @@ def _accepts(call: Call) -> bool:
         and isinstance(x, Aval)
         and x.dtype is dt.float32
         and all(c is None for c in forward.casts)
-        and takes_matrices(forward, _LEAST_WORK, _SMALL_WORK)
+        and takes_matrices(forward, thresholds.CPU_LINEAR_WORK, thresholds.CPU_LINEAR_SMALL_WORK)
     )
 
 

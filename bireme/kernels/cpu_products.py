@@ -15,11 +15,9 @@ from bireme.core import dtype as dt
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
+from bireme.host import thresholds
 from bireme.kernels import blas, native
 from bireme.kernels.native.calling import threads
-
-# Multiplications from which another thread is worth waking.
-_LARGE = 1 << 23
 
 
 def _ready() -> Any:
@@ -39,7 +37,7 @@ def _are_large(call: Call, x: Any, y: Any) -> bool:
         and y.is_static
         and x.ndim >= 2
         and y.ndim == 2
-        and x.size * min(y.shape) >= _LARGE
+        and x.size * min(y.shape) >= thresholds.CPU_PRODUCT_WORK
     )
 
 

@@ -16,12 +16,11 @@ from typing import Any
 
 from bireme.core.aval import Aval
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array
 from bireme.kernels.cpu_conv_plain import is_plain, kept, register_way, windows_of
 
 _ROWS = 4  # of the output in a tile
-_FEWEST = 16  # channels; fewer make products that are slower than XLA's convolution
 
 # The rows of an output tile are `_OUT` @ ((`_KERNEL` @ kernel) * (`_IN` @ rows of the input)).
 _IN = (
@@ -125,7 +124,7 @@ class _Winograd:
         if not (is_plain(call) and isinstance(weight, Aval)) or call.attrs["groups"] != 1:
             return False
         windows = windows_of(call)
-        if len(windows) != 2 or min(weight.shape[:2]) < _FEWEST:
+        if len(windows) != 2 or min(weight.shape[:2]) < thresholds.CPU_WINOGRAD_CHANNELS:
             return False
         if any((k, s, d) != (3, 1, 1) or max(pair) > 2 for k, s, pair, d in windows):
             return False

@@ -15,6 +15,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 from bireme.capture.graph_op import inlined
@@ -55,9 +56,15 @@ def fused_op(
     def define(body: Callable[..., Any]) -> FusedOp:
         params = list(inspect.signature(body).parameters)[1 + len(inputs) :]
         return FusedOp(
-            name, tuple(inputs), dict.fromkeys(params), body, infer=infer,
-            differentiable=False, register=False, **options,
-        )  # fmt: skip
+            name,
+            tuple(inputs),
+            dict.fromkeys(params),
+            body,
+            infer=infer,
+            differentiable=False,
+            register=False,
+            **options,
+        )
 
     return define
 
@@ -144,9 +151,12 @@ class Fuser:
         ]
 
     def emit(
-        self, op: Op, args: Sequence[Ref | list[int]], numbers_in: dt.DType | None = None,
+        self,
+        op: Op,
+        args: Sequence[Ref | list[int]],
+        numbers_in: dt.DType | None = None,
         **attrs: Any,
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """A call of `op`: a reference, None or a list of references for each of its inputs. Python
         numbers are taken in the type `numbers_in`."""
         layout = tuple([len(a) if isinstance(a, list) else -1 for a in args])
@@ -155,7 +165,10 @@ class Fuser:
             flat += a if isinstance(a, list) else [a]
         types = tuple([self._input_type(r) for r in flat])
         casts = tuple([numbers_in if isinstance(r, Number) else None for r in flat])
-        return self.add(op.call_with(types, layout, {**op.attr_defaults, **attrs}, casts), flat)
+        attrs = {**op.attr_defaults, **attrs}
+        # Calls of fused ops live as long as their graph.
+        make = partial(Call, op) if op.fused else op.call_with
+        return self.add(make(types, layout, attrs, casts), flat)
 
     def _input_type(self, ref: Ref) -> InputType:
         if isinstance(ref, Number):
@@ -238,13 +251,15 @@ def _forward(node: Node) -> Call:
 
 def uncast(call: Call) -> Call:
     """The call on inputs that have the types which it computes in."""
-    types = tuple([
-        aval(t.shape, c) if c is not None and isinstance(t, Aval) else t
-        for t, c in zip(call.types, call.casts, strict=True)
-    ])  # fmt: skip
-    casts = tuple([
-        None if isinstance(t, Aval) else c for t, c in zip(call.types, call.casts, strict=True)
-    ])  # fmt: skip
+    types = tuple(
+        [
+            aval(t.shape, c) if c is not None and isinstance(t, Aval) else t
+            for t, c in zip(call.types, call.casts, strict=True)
+        ]
+    )
+    casts = tuple(
+        [None if isinstance(t, Aval) else c for t, c in zip(call.types, call.casts, strict=True)]
+    )
     return call.op.call_with(types, call.layout, call.attrs, casts)
 
 

@@ -151,9 +151,10 @@ class _Pull:
 
 
 @fused_op(
-    "attention_and_residuals", ("query", "key", "value", "scale"),
+    "attention_and_residuals",
+    ("query", "key", "value", "scale"),
     lambda query, key, value, scale, pull: (pull.call.outs[0], *pull.kept),
-)  # fmt: skip
+)
 def attention_and_residuals(
     xp: Namespace, query: Array, key: Array, value: Array, scale: Any, pull: _Pull
 ) -> tuple[Any, ...]:
@@ -164,9 +165,13 @@ def attention_and_residuals(
 
 @fused_op("attention_pull", ("grad", "*kept"), lambda grad, kept, pull, types, needs: types)
 def attention_pull(
-    xp: Namespace, grad: Array, kept: list[Array], pull: _Pull, types: tuple[Aval, ...],
+    xp: Namespace,
+    grad: Array,
+    kept: list[Array],
+    pull: _Pull,
+    types: tuple[Aval, ...],
     needs: tuple[int, ...],
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """The gradients of those of query, key and value that are in `needs`."""
     found = pull.back(grad.astype(pull.call.outs[0].dtype.numpy), kept)
     return tuple([found[i].astype(t.dtype.numpy) for i, t in zip(needs, types, strict=True)])
@@ -199,6 +204,10 @@ for _op, _lower, _accepted, _rule in (
     ("attention_grad", _attention_grad, _accepts_grad, _fuse_grad),
 ):
     kernel(
-        _op, name=_NAME, platform="gpu", accepts=_accepted, fuse=_rule,
+        _op,
+        name=_NAME,
+        platform="gpu",
+        accepts=_accepted,
+        fuse=_rule,
         ready=lambda: nvidia.available(),
-    )(_lower)  # fmt: skip
+    )(_lower)

@@ -43,9 +43,16 @@ def _moments(x: Any, axis: int) -> tuple[Any, Any]:
 
 
 def _types(
-    x: Aval, weight: Any, bias: Any, mean: Aval | None, variance: Any, momentum: Any,
-    axis: int, epsilon: float, outs: tuple[Aval, ...],
-) -> tuple[Aval, ...]:  # fmt: skip
+    x: Aval,
+    weight: Any,
+    bias: Any,
+    mean: Aval | None,
+    variance: Any,
+    momentum: Any,
+    axis: int,
+    epsilon: float,
+    outs: tuple[Aval, ...],
+) -> tuple[Aval, ...]:
     shape = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
     return *outs, *[aval(shape, dt.float64 if x.dtype is dt.float64 else dt.float32)] * 2
 
@@ -56,9 +63,17 @@ def _types(
     _types,
 )
 def batch_norm_and_statistics(
-    xp: Namespace, x: Array, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-    momentum: Any, axis: int, epsilon: float, outs: tuple[Aval, ...],
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Namespace,
+    x: Array,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    momentum: Any,
+    axis: int,
+    epsilon: float,
+    outs: tuple[Aval, ...],
+) -> tuple[Any, ...]:
     """`batch_norm_train`, and the mean and variance of each channel."""
     found = _moments(wide(xp, x), axis)
     rest = (weight, bias, running_mean, running_var, momentum, axis, epsilon)
@@ -66,19 +81,33 @@ def batch_norm_and_statistics(
 
 
 @fused_op(
-    "batch_norm_gradient", ("grad", "x", "weight", "mean", "variance"),
+    "batch_norm_gradient",
+    ("grad", "x", "weight", "mean", "variance"),
     lambda grad, x, weight, mean, variance, axis, epsilon, types, needs: types,
-)  # fmt: skip
+)
 def batch_norm_gradient(
-    xp: Namespace, grad: Array, x: Array, weight: Any, mean: Array, variance: Array,
-    axis: int, epsilon: float, types: tuple[Aval, ...], needs: tuple[int, ...],
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Namespace,
+    grad: Array,
+    x: Array,
+    weight: Any,
+    mean: Array,
+    variance: Array,
+    axis: int,
+    epsilon: float,
+    types: tuple[Aval, ...],
+    needs: tuple[int, ...],
+) -> tuple[Any, ...]:
     """The gradients of those of x, weight and bias that are in `needs`."""
     factor = norm._rsqrt(xp, variance + epsilon)
     found = norm._batch_pull(
-        xp, wide(xp, grad), (wide(xp, x) - mean) * factor, factor, weight, axis,
+        xp,
+        wide(xp, grad),
+        (wide(xp, x) - mean) * factor,
+        factor,
+        weight,
+        axis,
         [i in needs for i in range(3)],
-    )  # fmt: skip
+    )
     return tuple([found[i].astype(t.dtype.numpy) for i, t in zip(needs, types, strict=True)])
 
 
@@ -110,6 +139,9 @@ def _batch_norm_grad(f: Fuser, node: Node) -> list[int]:
     if found is None:
         return f.copy(node)
     return f.emit(
-        batch_norm_gradient, [grad, x, weight, *found], **forward.attrs, types=node.call.outs,
+        batch_norm_gradient,
+        [grad, x, weight, *found],
+        **forward.attrs,
+        types=node.call.outs,
         needs=node.call.attrs["needs"],
-    )  # fmt: skip
+    )

@@ -17,15 +17,13 @@ from bireme.core.aval import Aval, aval
 from bireme.core.graph import Node
 from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia, pallas_decode
 from bireme.kernels.fusing import Fuser, fused_op, is_value
 from bireme.kernels.pallas_decode import Product, Rows
 
 NAME = "decode"
-_FEW = 4  # rows
-_LARGE = 1 << 16  # elements of a weight from which on it pays
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def _half(t: Any) -> bool:
 
 
 def _few_rows(x: Any) -> bool:
-    return _half(x) and x.ndim > 0 and 0 < x.size <= _FEW * x.shape[-1]
+    return _half(x) and x.ndim > 0 and 0 < x.size <= thresholds.GPU_DECODE_ROWS * x.shape[-1]
 
 
 def _fits(call: Call, weights: tuple[Any, ...]) -> bool:
@@ -70,7 +68,10 @@ def _fits(call: Call, weights: tuple[Any, ...]) -> bool:
     return (
         _few_rows(x)
         and not any(call.casts)
-        and all(_half(w) and w.dtype is x.dtype and w.size >= _LARGE for w in weights)
+        and all(
+            _half(w) and w.dtype is x.dtype and w.size >= thresholds.GPU_DECODE_WEIGHT
+            for w in weights
+        )
         and pallas_decode.tile_for(x.shape[-1], [w.shape[1] for w in weights]) is not None
     )
 
@@ -85,9 +86,14 @@ _SPAN = ("start", "width", "inner", "epsilon")  # what a product in parts has be
 
 
 def _multiply_types(
-    array: Any, parts: Any, squares: Any, scale: Aval | None, weights: list[Aval], rows: int,
+    array: Any,
+    parts: Any,
+    squares: Any,
+    scale: Aval | None,
+    weights: list[Aval],
+    rows: int,
     **rest: Any,
-) -> tuple[Aval, ...]:  # fmt: skip
+) -> tuple[Aval, ...]:
     inner, dtype = weights[0].shape[0], weights[0].dtype
     pieces = inner // _tile(inner, [w.shape[1] for w in weights]).rows
     made = [aval((pieces, rows, sum(w.shape[1] for w in weights)), dt.float32)]
@@ -98,9 +104,16 @@ def _multiply_types(
 
 @fused_op("decode_products", ("array", "parts", "squares", "scale", "*weights"), _multiply_types)
 def decode_products(
-    xp: Namespace, array: Any, parts: Any, squares: Any, scale: Any, weights: list[Array],
-    rows: int, span: tuple[Any, ...] | None, norm_epsilon: float,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Namespace,
+    array: Any,
+    parts: Any,
+    squares: Any,
+    scale: Any,
+    weights: list[Array],
+    rows: int,
+    span: tuple[Any, ...] | None,
+    norm_epsilon: float,
+) -> tuple[Any, ...]:
     """Rows by each weight, in parts; with `scale` of a norm, the sums of the rows' squares; and the
     rows as an array, if there was something to add up for them."""
     inner, dtype = weights[0].shape[0], weights[0].dtype
@@ -132,9 +145,14 @@ def _decode_products(call: Call, *flat: Any) -> Any:
         None if span is None else _product(parts, squares, span, dtype),
     )
     products, built = pallas_decode.multiply(
-        rows, weights, _tile(inner, [w.shape[1] for w in weights]), dtype, scale=scale,
-        epsilon=call.attrs["norm_epsilon"], interpret=nvidia.interpreted(),
-    )  # fmt: skip
+        rows,
+        weights,
+        _tile(inner, [w.shape[1] for w in weights]),
+        dtype,
+        scale=scale,
+        epsilon=call.attrs["norm_epsilon"],
+        interpret=nvidia.interpreted(),
+    )
     first = products[0]
     return tuple([a for a in (first.parts, first.squares, built) if a is not None])
 
@@ -168,9 +186,10 @@ def _multiply(f: Fuser, call: Call, x: int, weights: list[int]) -> list[int]:
     parts, *made = f.emit(
         decode_products,
         [rows.array, p and p.parts, p and p.squares, scale, weights],
-        rows=f.type_of(x).size // inner, span=None if p is None else _span(p),
+        rows=f.type_of(x).size // inner,
+        span=None if p is None else _span(p),
         norm_epsilon=epsilon,
-    )  # fmt: skip
+    )
     squares = made.pop(0) if norm else None
     if made:
         f.facts[source] = RowsOf(made[0])
@@ -196,21 +215,42 @@ def _fuse(f: Fuser, node: Node) -> list[int]:
     return _multiply(f, node.call, x, weights)
 
 
-@kernel("linear", name=NAME, platform="gpu", ready=lambda: nvidia.available(), fuse=_fuse,
-        accepts=lambda call: call.types[2] is None and _fits(call, call.types[1:2]))  # fmt: skip
+@kernel(
+    "linear",
+    name=NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    fuse=_fuse,
+    accepts=lambda call: call.types[2] is None and _fits(call, call.types[1:2]),
+)
 def _linear(call: Call, x: Any, weight: Any, bias: Any) -> Any:
     return _alone(call, x, weight)[0]
 
 
-@kernel("linears", name=NAME, platform="gpu", ready=lambda: nvidia.available(), fuse=_fuse,
-        accepts=lambda call: _fits(call, call.types[1:]))  # fmt: skip
+@kernel(
+    "linears",
+    name=NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    fuse=_fuse,
+    accepts=lambda call: _fits(call, call.types[1:]),
+)
 def _linears(call: Call, x: Any, *weights: Any) -> Any:
     return tuple(_alone(call, x, *weights))
 
 
-@fusion("rms_norm", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=lambda call: _few_rows(call.types[0]) and isinstance(call.types[1], Aval)
-        and call.attrs["dims"] == 1 and not any(call.casts))  # fmt: skip
+@fusion(
+    "rms_norm",
+    name=NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=lambda call: (
+        _few_rows(call.types[0])
+        and isinstance(call.types[1], Aval)
+        and call.attrs["dims"] == 1
+        and not any(call.casts)
+    ),
+)
 def _rms_norm(f: Fuser, node: Node) -> list[int]:
     x, weight = node.args
     (out,) = f.copy(node)
@@ -219,9 +259,18 @@ def _rms_norm(f: Fuser, node: Node) -> list[int]:
     return [out]
 
 
-@fusion("add", name=NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=lambda call: len(call.types) == 2 and not any(call.casts)
-        and call.types[0] is call.types[1] and _few_rows(call.types[0]))  # fmt: skip
+@fusion(
+    "add",
+    name=NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=lambda call: (
+        len(call.types) == 2
+        and not any(call.casts)
+        and call.types[0] is call.types[1]
+        and _few_rows(call.types[0])
+    ),
+)
 def _add(f: Fuser, node: Node) -> list[int]:
     x, y = node.args
     (out,) = f.copy(node)
@@ -261,8 +310,13 @@ def _attend(
     jnp = jax_door.jnp()
     batch = query.shape[0]
     out, keys, values = pallas_decode.attend(
-        query[:, 0], key[:, 0], value[:, 0], keys, values,
-        jnp.broadcast_to(place, (batch,)), call.attrs["scale"] or 1 / math.sqrt(query.shape[3]),
+        query[:, 0],
+        key[:, 0],
+        value[:, 0],
+        keys,
+        values,
+        jnp.broadcast_to(place, (batch,)),
+        call.attrs["scale"] or 1 / math.sqrt(query.shape[3]),
         interpret=nvidia.interpreted(),
-    )  # fmt: skip
+    )
     return out.reshape(call.outs[0].shape), keys, values

@@ -12,14 +12,13 @@ from bireme.core.aval import Aval
 from bireme.core.graph import Node
 from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia
 from bireme.kernels.fusing import Fuser, fused_op
 
 _NAME = "gate_gradients"
 _BLOCK = 4096
-_LARGE = 1 << 20  # elements from which on it pays
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def _large(t: Any) -> bool:
         and t.is_static
         and t.dtype.is_floating
         and t.dtype.itemsize <= 4
-        and t.size >= _LARGE
+        and t.size >= thresholds.GPU_GATE
         and t.size % _BLOCK == 0
     )
 
@@ -89,8 +88,13 @@ def _gate_gradients(call: Call, grad: Any, x: Any, y: Any) -> Any:
     return gradients(grad, x, y, interpret=nvidia.interpreted())
 
 
-@fusion("silu", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=lambda call: _large(call.types[0]) and not any(call.casts))  # fmt: skip
+@fusion(
+    "silu",
+    name=_NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=lambda call: _large(call.types[0]) and not any(call.casts),
+)
 def _silu(f: Fuser, node: Node) -> list[int]:
     made = f.copy(node)
     f.facts[made[0]] = Silu(node.args[0])  # type: ignore[arg-type]
@@ -103,8 +107,13 @@ def _accepts_product(call: Call) -> bool:
     return call.attrs["needs"] == (0, 1) and _large(x) and x is y and not any(forward.casts)
 
 
-@fusion("multiply_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=_accepts_product)  # fmt: skip
+@fusion(
+    "multiply_grad",
+    name=_NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=_accepts_product,
+)
 def _multiply_grad(f: Fuser, node: Node) -> list[int]:
     grad, x, y = node.args
     outs = f.copy(node)
@@ -117,8 +126,13 @@ def _multiply_grad(f: Fuser, node: Node) -> list[int]:
     return outs
 
 
-@fusion("silu_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=lambda call: _large(call.attrs["forward"].types[0]))  # fmt: skip
+@fusion(
+    "silu_grad",
+    name=_NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=lambda call: _large(call.attrs["forward"].types[0]),
+)
 def _silu_grad(f: Fuser, node: Node) -> list[int]:
     grad, x = node.args
     known = f.fact(grad, Through)
@@ -127,7 +141,12 @@ def _silu_grad(f: Fuser, node: Node) -> list[int]:
     return f.copy(node)
 
 
-@kernel("swiglu_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=_accepts_product)  # fmt: skip
+@kernel(
+    "swiglu_grad",
+    name=_NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=_accepts_product,
+)
 def _swiglu_grad(call: Call, grad: Any, x: Any, y: Any) -> Any:
     return gradients(grad, x, y, interpret=nvidia.interpreted())

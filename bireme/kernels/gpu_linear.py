@@ -16,13 +16,12 @@ from bireme.core.aval import Aval
 from bireme.core.graph import Node
 from bireme.core.kernels import fusion
 from bireme.core.op import Call
+from bireme.host import thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels.fusing import Fuser, Widened, fused_op
 
 _NAME = "joined_gradients"
 _UNIT = 8  # columns that are read at once
-_LARGE = 1 << 22  # elements of what is read, from which on it pays
-_FEW = 4  # the array has at least so many times the columns of the smaller layers
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,10 @@ class LinearGradient:
         found = f.fact(other, LinearGradient)
         if found is None or found.x != self.x:
             return None
-        if min(self.columns(f), found.columns(f)) * _FEW > f.shape(self.rows)[-1]:
+        if (
+            min(self.columns(f), found.columns(f)) * thresholds.GPU_JOINED_SHARE
+            > f.shape(self.rows)[-1]
+        ):
             return None
         # Gradients come in the reverse order of layers; in theirs, the joined weights are those
         # that the forward product has, if the compiler joins it.
@@ -92,7 +94,7 @@ def _accepts(call: Call) -> bool:
     return (
         (forward.casts[1] or weight.dtype) in (dt.bfloat16, dt.float16)
         and call.attrs["needs"][:2] == (0, 1)
-        and x.size >= _LARGE
+        and x.size >= thresholds.GPU_JOINED
         and weight.shape[1] <= weight.shape[0]
         and weight.shape[1] % _UNIT == 0
     )

@@ -14,7 +14,7 @@ from bireme.core.graph import Node
 from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
 from bireme.core.requirements import InRange
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia, pallas_loss
 from bireme.kernels.fusing import Fuser, Widened, fused_op
@@ -23,7 +23,6 @@ from bireme.ops import loss_class
 from bireme.ops.nn_support import wide
 
 _NAME = "one_pass_loss"
-_MANY = 4096  # classes from which on it pays
 
 
 def _plain(forward: Call) -> bool:
@@ -39,7 +38,7 @@ def _plain(forward: Call) -> bool:
         and forward.attrs["use_softmax"]
         and forward.attrs["axis"] in (-1, logits.ndim - 1)
         and logits.size > 0
-        and logits.shape[-1] >= _MANY
+        and logits.shape[-1] >= thresholds.GPU_LOSS_CLASSES
     )
 
 
@@ -64,9 +63,15 @@ def _terms(label: Any, ndim: int, ignore_index: int, reduction: str) -> tuple[An
 
 @fused_op("loss_of_classes", ("logits", "label"), _types, requires=_labels)
 def loss_of_classes(
-    xp: Namespace, logits: Array, label: Array, classes: int, ignore_index: int, reduction: str,
-    keepdim: bool, outs: tuple[Aval, ...],
-) -> tuple[Any, Any]:  # fmt: skip
+    xp: Namespace,
+    logits: Array,
+    label: Array,
+    classes: int,
+    ignore_index: int,
+    reduction: str,
+    keepdim: bool,
+    outs: tuple[Aval, ...],
+) -> tuple[Any, Any]:
     """`_cross_entropy` of the first `classes` columns."""
     attrs = {"ignore_index": ignore_index, "reduction": reduction, "keepdim": keepdim}
     cut = logits[..., :classes].astype(outs[0].dtype.numpy)
@@ -91,20 +96,34 @@ def _loss_of_classes(call: Call, logits: Any, label: Any) -> Any:
     # As an index that is out of range gives everywhere.
     score = jnp.where((place >= 0) & (place < classes), score, jnp.nan)
     return loss_class.hard_results(
-        jnp, total, score, factor, ndim - 1, attrs["reduction"], attrs["keepdim"],
+        jnp,
+        total,
+        score,
+        factor,
+        ndim - 1,
+        attrs["reduction"],
+        attrs["keepdim"],
         call.outs[0].dtype.numpy,
-    )  # fmt: skip
+    )
 
 
 @fused_op(
-    "loss_gradient", ("grad", "logits", "label", "total"),
-    lambda grad, logits, label, total, **rest: logits, requires=lambda grad, *rest, **attrs:
-    _labels(*rest[:2], **attrs),
-)  # fmt: skip
+    "loss_gradient",
+    ("grad", "logits", "label", "total"),
+    lambda grad, logits, label, total, **rest: logits,
+    requires=lambda grad, *rest, **attrs: _labels(*rest[:2], **attrs),
+)
 def loss_gradient(
-    xp: Namespace, grad: Array, logits: Array, label: Array, total: Array, classes: int,
-    ignore_index: int, reduction: str, keepdim: bool,
-) -> Array:  # fmt: skip
+    xp: Namespace,
+    grad: Array,
+    logits: Array,
+    label: Array,
+    total: Array,
+    classes: int,
+    ignore_index: int,
+    reduction: str,
+    keepdim: bool,
+) -> Array:
     """The gradient at the logits, zero from `classes` on; `total` is log(sum(exp(logits)))."""
     ndim = logits.ndim
     safe, factor = _terms(label, ndim, ignore_index, reduction)
@@ -162,8 +181,13 @@ def _loss(f: Fuser, node: Node) -> list[int]:
     return f.emit(loss_of_classes, [_logits(f, logits), label], **attrs)
 
 
-@fusion("_cross_entropy_grad", name=_NAME, platform="gpu", ready=lambda: nvidia.available(),
-        accepts=lambda call: _plain(call.attrs["forward"]) and call.types[1] is None)  # fmt: skip
+@fusion(
+    "_cross_entropy_grad",
+    name=_NAME,
+    platform="gpu",
+    ready=lambda: nvidia.available(),
+    accepts=lambda call: _plain(call.attrs["forward"]) and call.types[1] is None,
+)
 def _loss_grad(f: Fuser, node: Node) -> list[int]:
     forward: Call = node.call.attrs["forward"]
     saved = f.saved(node)

@@ -16,13 +16,12 @@ from bireme.core.aval import Aval, aval
 from bireme.core.graph import Node
 from bireme.core.kernels import fusion, kernel
 from bireme.core.op import OPS, Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels.fusing import Fuser, fused_op, uncast
 
 _UNIT = 8  # elements of 16 bits that are read at once
 _TILE = 64
-_LARGE = 1 << 20  # elements of a weight from which on it pays
 _NAME = "aligned_vocabulary"
 
 
@@ -42,7 +41,7 @@ def _accepts(forward: Call) -> bool:
     x, y = forward.types[:2]
     if not (isinstance(x, Aval) and isinstance(y, Aval)) or x.ndim < 2 or y.ndim != 2:
         return False
-    if not (x.is_static and y.is_static) or y.size < _LARGE or x.size == 0:
+    if not (x.is_static and y.is_static) or y.size < thresholds.GPU_VOCABULARY or x.size == 0:
         return False
     return (
         (forward.casts[1] or y.dtype) in (dt.bfloat16, dt.float16)

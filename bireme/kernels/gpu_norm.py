@@ -16,7 +16,7 @@ from bireme.core.aval import Aval, aval
 from bireme.core.graph import Node
 from bireme.core.kernels import fusion, kernel
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels import nvidia, pallas_norm
 from bireme.kernels.fusing import Fuser, fused_op, is_value
@@ -26,7 +26,6 @@ from bireme.ops import norm
 from bireme.ops.nn_support import wide
 
 _NAME = "kept_statistics"
-_LARGE = 1 << 20  # elements from which on a kernel of its own pays
 
 
 @dataclass(frozen=True)
@@ -115,15 +114,24 @@ def _gradient_types(
 
 @fused_op("norm_gradient", ("grad", "x", "weight", "factor", "mean"), _gradient_types)
 def norm_gradient(
-    xp: Namespace, grad: Array, x: Array, weight: Any, factor: Array, mean: Any,
-    types: tuple[Aval, ...], needs: tuple[int, ...], dims: int,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Namespace,
+    grad: Array,
+    x: Array,
+    weight: Any,
+    factor: Array,
+    mean: Any,
+    types: tuple[Aval, ...],
+    needs: tuple[int, ...],
+    dims: int,
+) -> tuple[Any, ...]:
     """The gradients of x, weight and bias that are in `needs`, by the rows' statistics."""
     made = _gradients(xp, grad, x, weight, factor, mean, dims)
-    return tuple([
-        xp.reshape(made[i], t.shape).astype(t.dtype.numpy)
-        for i, t in zip(needs, types, strict=True)
-    ])  # fmt: skip
+    return tuple(
+        [
+            xp.reshape(made[i], t.shape).astype(t.dtype.numpy)
+            for i, t in zip(needs, types, strict=True)
+        ]
+    )
 
 
 def _gradients(
@@ -144,9 +152,14 @@ def _gradients(
 
 
 def _sum_types(
-    arrays: list[Aval], biases: Any, weight: Any, bias: Any, narrow: dt.DType | None,
-    centred: bool, **rest: Any,
-) -> tuple[Aval, ...]:  # fmt: skip
+    arrays: list[Aval],
+    biases: Any,
+    weight: Any,
+    bias: Any,
+    narrow: dt.DType | None,
+    centred: bool,
+    **rest: Any,
+) -> tuple[Aval, ...]:
     total = aval(arrays[0].shape, dt.float32)
     out = aval(total.shape, narrow or dt.float32)
     return total, out, *[_vector(total, 1)] * (1 + centred)
@@ -154,9 +167,16 @@ def _sum_types(
 
 @fused_op("norm_of_sum", ("*arrays", "*biases", "weight", "bias"), _sum_types)
 def norm_of_sum(
-    xp: Namespace, arrays: list[Array], biases: list[Array], weight: Any, bias: Any,
-    narrow: dt.DType | None, centred: bool, biased: tuple[bool, ...], epsilon: float,
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Namespace,
+    arrays: list[Array],
+    biases: list[Array],
+    weight: Any,
+    bias: Any,
+    narrow: dt.DType | None,
+    centred: bool,
+    biased: tuple[bool, ...],
+    epsilon: float,
+) -> tuple[Any, ...]:
     """The float32 sum of `arrays` (each with its bias, if `biased`), its norm in `narrow` or
     float32, and of each row what it was multiplied by and its mean (if `centred`)."""
     total = _summed(xp, _terms(arrays, biases, biased))
@@ -183,18 +203,29 @@ def _norm_of_sum(call: Call, *flat: Any) -> Any:
     arrays, biases, weight, bias = call.group(flat)
     attrs, shape = call.attrs, call.outs[0].shape
     total, out, mean, factor = pallas_norm.forward(
-        _flat(_terms(arrays, biases, attrs["biased"]), shape[-1]), weight, bias,
-        centred=attrs["centred"], epsilon=attrs["epsilon"],
-        dtype=call.outs[1].dtype.numpy, interpret=nvidia.interpreted(),
-    )  # fmt: skip
+        _flat(_terms(arrays, biases, attrs["biased"]), shape[-1]),
+        weight,
+        bias,
+        centred=attrs["centred"],
+        epsilon=attrs["epsilon"],
+        dtype=call.outs[1].dtype.numpy,
+        interpret=nvidia.interpreted(),
+    )
     found = (factor,) if mean is None else (factor, mean)
     return total.reshape(shape), out.reshape(shape), *found
 
 
 def _added_types(
-    arrays: list[Aval], biases: Any, residual: Aval, x: Aval, weight: Aval, factor: Any, mean: Any,
-    narrow: dt.DType | None, **rest: Any,
-) -> tuple[Aval, ...]:  # fmt: skip
+    arrays: list[Aval],
+    biases: Any,
+    residual: Aval,
+    x: Aval,
+    weight: Aval,
+    factor: Any,
+    mean: Any,
+    narrow: dt.DType | None,
+    **rest: Any,
+) -> tuple[Aval, ...]:
     sums = [aval(x.shape[-1:], dt.float32)] * (1 if mean is None else 2)
     return residual, *([aval(x.shape, narrow)] if narrow else []), *sums
 
@@ -205,9 +236,17 @@ def _added_types(
     _added_types,
 )
 def norm_gradient_and_sum(
-    xp: Namespace, arrays: list[Array], biases: list[Array], residual: Array, x: Array,
-    weight: Array, factor: Array, mean: Any, narrow: dt.DType | None, biased: tuple[bool, ...],
-) -> tuple[Any, ...]:  # fmt: skip
+    xp: Namespace,
+    arrays: list[Array],
+    biases: list[Array],
+    residual: Array,
+    x: Array,
+    weight: Array,
+    factor: Array,
+    mean: Any,
+    narrow: dt.DType | None,
+    biased: tuple[bool, ...],
+) -> tuple[Any, ...]:
     """`residual` plus the gradient at a norm's input, in float32 and in `narrow` (if given), and
     those of its weight and (if there is a mean) bias; `arrays` sum up to that of its result."""
     grad = _summed(xp, _terms(arrays, biases, biased))
@@ -223,9 +262,14 @@ def _norm_gradient_and_sum(call: Call, *flat: Any) -> Any:
     width, narrow = x.shape[-1], call.attrs["narrow"]
     total, rounded, by_weight, by_bias = pallas_norm.backward(
         _flat(_terms(arrays, biases, call.attrs["biased"]), width),
-        residual.reshape(-1, width), x.reshape(-1, width), weight, mean, factor,
-        narrow=None if narrow is None else narrow.numpy, interpret=nvidia.interpreted(),
-    )  # fmt: skip
+        residual.reshape(-1, width),
+        x.reshape(-1, width),
+        weight,
+        mean,
+        factor,
+        narrow=None if narrow is None else narrow.numpy,
+        interpret=nvidia.interpreted(),
+    )
     found = [a.reshape(x.shape) for a in (total, rounded) if a is not None]
     return *found, by_weight, *([] if by_bias is None else [by_bias])
 
@@ -242,7 +286,7 @@ def _in_one_kernel(call: Call) -> bool:
     x: Any = call.types[0]
     return (
         x.dtype is dt.float32
-        and x.size >= _LARGE
+        and x.size >= thresholds.GPU_NORM
         and call.attrs["dims"] == 1
         and pallas_norm.fits(x.size // x.shape[-1], x.shape[-1])
         and nvidia.available()
@@ -265,9 +309,13 @@ def _of_sum(
     narrow = next((d for d in dtypes if d is not dt.float32), None)
     arrays, biases, biased = _arguments(terms)
     total, out, factor, *mean = f.emit(
-        norm_of_sum, [arrays, biases, weight, bias], narrow=narrow, centred=_is_centred(call),
-        biased=biased, epsilon=call.attrs["epsilon"],
-    )  # fmt: skip
+        norm_of_sum,
+        [arrays, biases, weight, bias],
+        narrow=narrow,
+        centred=_is_centred(call),
+        biased=biased,
+        epsilon=call.attrs["epsilon"],
+    )
     f.replace(x, total)
     found = Statistics(factor, mean[0] if mean else None, narrow)
     if narrow is not None:
@@ -289,9 +337,12 @@ def _norm(f: Fuser, node: Node) -> list[int]:
     known = _of_sum(f, node.call, x, weight, bias)
     if known is None:
         out, factor, *mean = f.emit(
-            norm_and_statistics, [x, weight, bias], dims=call.attrs["dims"],
-            epsilon=call.attrs["epsilon"], centred=_is_centred(call),
-        )  # fmt: skip
+            norm_and_statistics,
+            [x, weight, bias],
+            dims=call.attrs["dims"],
+            epsilon=call.attrs["epsilon"],
+            centred=_is_centred(call),
+        )
         known = out, x, Statistics(factor, mean[0] if mean else None)
     out, of, found = known
     f.kept[node.call, of] = found
@@ -306,9 +357,12 @@ def _norm_grad(f: Fuser, node: Node) -> list[int]:
         return f.copy(node)
     needs: tuple[int, ...] = node.call.attrs["needs"]
     results = f.emit(
-        norm_gradient, [grad, x, weight, found.factor, found.mean], types=node.call.outs,
-        needs=needs, dims=forward.attrs["dims"],
-    )  # fmt: skip
+        norm_gradient,
+        [grad, x, weight, found.factor, found.mean],
+        types=node.call.outs,
+        needs=needs,
+        dims=forward.attrs["dims"],
+    )
     if needs[0] == 0 and is_value(weight) and _in_one_kernel(forward):
         f.facts[results[0]] = NormGradient(grad, x, weight, found, tuple(results[1:]), needs[1:])
     return results
@@ -336,8 +390,9 @@ class NormGradient:
         total, *made = f.emit(
             norm_gradient_and_sum,
             [arrays, biases, other, self.x, self.weight, found.factor, found.mean],
-            narrow=found.narrow, biased=biased,
-        )  # fmt: skip
+            narrow=found.narrow,
+            biased=biased,
+        )
         if found.narrow is not None:
             f.rounded(total, made.pop(0))
         for i, result in zip(self.needs, self.others, strict=True):

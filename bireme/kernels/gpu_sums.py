@@ -13,12 +13,12 @@ from bireme.core.aval import Aval
 from bireme.core.graph import Node
 from bireme.core.kernels import fusion
 from bireme.core.op import Call
+from bireme.host import thresholds
 from bireme.host.arrays import Array, Namespace
 from bireme.kernels.fusing import Fuser, Widened, fused_op
 from bireme.kernels.gpu_matmul import product
 
 _NAME = "known_sums"
-_MANY = 4
 
 
 @runtime_checkable
@@ -101,7 +101,7 @@ def _add(f: Fuser, node: Node) -> list[int]:
         return [out]
     (out,) = f.add(call, (x, y))
     addends = (*addends_of(f, x), *addends_of(f, y))
-    f.facts[out] = Sum(addends if len(addends) <= _MANY else (x, y))
+    f.facts[out] = Sum(addends if len(addends) <= thresholds.GPU_SUM_ADDENDS else (x, y))
     return [out]
 
 
@@ -116,9 +116,14 @@ def _long(call: Call) -> bool:
     x, _, bias = call.types
     kind = call.outs[0].dtype
     return (
-        isinstance(x, Aval) and x.is_static and isinstance(bias, Aval) and bias.ndim == 1
-        and bias.shape == call.outs[0].shape[-1:] and kind.is_floating and kind.itemsize == 2
-    )  # fmt: skip
+        isinstance(x, Aval)
+        and x.is_static
+        and isinstance(bias, Aval)
+        and bias.ndim == 1
+        and bias.shape == call.outs[0].shape[-1:]
+        and kind.is_floating
+        and kind.itemsize == 2
+    )
 
 
 @fusion("linear", name=_NAME, platform="gpu", accepts=_long)

@@ -14,7 +14,7 @@ from bireme.core import kernels, trace
 from bireme.core.graph import Graph
 from bireme.core.place import CPUPlace
 from bireme.core.program import Program
-from bireme.host import cache_folder, config, jax_door
+from bireme.host import cache_folder, config, jax_door, thresholds
 from bireme.kernels import install
 
 
@@ -29,18 +29,18 @@ def graph_of(result) -> Graph:
 @pytest.fixture
 def eager_search(monkeypatch):
     """A search begins with the second run."""
-    monkeypatch.setattr(improving, "_RUNS", 2)
-    monkeypatch.setattr(improving, "_SECONDS", 0.0)
+    monkeypatch.setattr(thresholds, "SEARCHED_RUNS", 2)
+    monkeypatch.setattr(thresholds, "SEARCHED_SECONDS", 0.0)
 
 
 def test_a_search_begins_after_many_runs_and_some_time(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(improving.time, "monotonic", lambda: now[0])
     made = improving.Improvement(lambda: "best")
-    for _ in range(3 * improving._RUNS):
+    for _ in range(3 * thresholds.SEARCHED_RUNS):
         assert made.after_run() is None
     assert made._future is None  # it ran often, but for no time
-    now[0] += improving._SECONDS
+    now[0] += thresholds.SEARCHED_SECONDS
     made.after_run()
     assert made.result() == "best"
     assert made.after_run() == "best"
@@ -48,7 +48,7 @@ def test_a_search_begins_after_many_runs_and_some_time(monkeypatch):
 
 def test_few_runs_are_never_searched_for():
     made = improving.Improvement(lambda: pytest.fail("searched"))
-    for _ in range(improving._RUNS - 1):
+    for _ in range(thresholds.SEARCHED_RUNS - 1):
         assert made.after_run() is None
     assert made._future is None
 

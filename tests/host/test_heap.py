@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import bireme as paddle
-from bireme.backends import xla_backend
 from bireme.core import trace
 from bireme.core.program import Program
-from bireme.host import config, heap
+from bireme.host import config, heap, thresholds
 
 ARENAS = """
 import ctypes, sys, threading
@@ -98,7 +97,7 @@ def unready(monkeypatch):
         return executable
 
     monkeypatch.setattr(config, "compile_mode", "always")
-    monkeypatch.setattr(xla_backend, "_LARGE_SCRATCH", 1)
+    monkeypatch.setattr(thresholds, "SCRATCH_THAT_WAITS", 1)
     monkeypatch.setattr(Program, "_compiled", watched)
     return counts
 

@@ -21,15 +21,11 @@ from bireme.core import kernels, trace
 from bireme.core.aval import aval
 from bireme.core.dtype import bfloat16
 from bireme.core.graph import Graph
+from bireme.host import thresholds
 from bireme.kernels import (
     fusing,
     gpu_attention,
-    gpu_decode,
     gpu_gate,
-    gpu_linear,
-    gpu_loss,
-    gpu_matmul,
-    gpu_norm,
     install,
     nvidia,
 )
@@ -57,9 +53,8 @@ def as_on_a_gpu() -> Iterator[None]:
         patch.setattr(nvidia, "interpreted", lambda: True)
         patch.setattr(gpu_attention, "_function", lambda call, s: attend(call, s, "xla"))
         patch.setattr(gpu_gate, "_BLOCK", 8)
-        patch.setattr(gpu_loss, "_MANY", 1)
-        for module in (gpu_decode, gpu_gate, gpu_linear, gpu_matmul, gpu_norm):
-            patch.setattr(module, "_LARGE", 1)
+        for name in ("DECODE_WEIGHT", "GATE", "JOINED", "LOSS_CLASSES", "NORM", "VOCABULARY"):
+            patch.setattr(thresholds, f"GPU_{name}", 1)
         yield
 
 
@@ -162,19 +157,26 @@ def graph_of(step: Step) -> Graph:
     return Graph.from_code(recorded.code, [v.aval for v in recorded.leaves], outputs)
 
 
+def arguments(graph: Graph) -> tuple[Any, ...]:
+    """The types of what a program of this graph is called with: numbers and inputs."""
+    from jax import ShapeDtypeStruct
+
+    numbers = ((graph.n_floats, np.float64), (graph.n_ints, np.int64))
+    return (
+        *[ShapeDtypeStruct((n,), dtype) for n, dtype in numbers],
+        *[ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in graph.inputs],
+    )
+
+
 def signature(graph: Graph) -> tuple[Counter[kernels.Choice], Counter[str]]:
     """Which kernels were chosen, and the primitives that are left without dead code."""
-    from jax import ShapeDtypeStruct, make_jaxpr
+    from jax import make_jaxpr
     from jax.interpreters import partial_eval
-
-    types = [ShapeDtypeStruct(t.shape, t.dtype.numpy) for t in graph.inputs]
-    floats = ShapeDtypeStruct((graph.n_floats,), np.float64)
-    ints = ShapeDtypeStruct((graph.n_ints,), np.int64)
 
     with kernels.lowering_for("gpu") as chosen:
         fused = fusing.fused(graph, "gpu", chosen=chosen)
         fused.check()
-        closed = make_jaxpr(fusing.evaluator(graph, fused))(floats, ints, *types)
+        closed = make_jaxpr(fusing.evaluator(graph, fused))(*arguments(graph))
     jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     found: Counter[str] = Counter()
     _count(jaxpr, found)

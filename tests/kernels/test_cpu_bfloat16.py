@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import executor, kernels
-from bireme.kernels import cpu_bfloat16, native
+from bireme.host import thresholds
+from bireme.kernels import native
 from tests.kernels.kernel_oracle import compiled, many
 
 __all__ = ["compiled"]  # a fixture
@@ -27,7 +28,7 @@ ROUNDING = 2.0**-8  # of a bfloat16
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch):
-    monkeypatch.setattr(cpu_bfloat16, "_LEAST_WORK", 0)
+    monkeypatch.setattr(thresholds, "CPU_BFLOAT16_WORK", 0)
 
 
 def _rounded(rng, *shape):

@@ -24,8 +24,8 @@ from bireme.core.aval import aval
 from bireme.core.dtype import as_dtype
 from bireme.core.graph import Graph
 from bireme.core.op import OPS, Call
-from bireme.host import config
-from bireme.kernels import cpu_bfloat16, cpu_conv_plain, cpu_linear, cpu_packed, install, native
+from bireme.host import config, thresholds
+from bireme.kernels import cpu_packed, install, native
 from bireme.ops import rnn
 from tests.kernels.kernel_oracle import compiled, gradients
 
@@ -221,8 +221,8 @@ def compare(name: str, edge: Edge, batch: int) -> int:
 
 @pytest.fixture
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_linear, "_LEAST_WORK", 1)
-    monkeypatch.setattr(cpu_bfloat16, "_LEAST_WORK", 0)
+    monkeypatch.setattr(thresholds, "CPU_LINEAR_WORK", 1)
+    monkeypatch.setattr(thresholds, "CPU_BFLOAT16_WORK", 0)
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_kernels_of_training(name, edge):
 @pytest.mark.parametrize(("name", "edge"), cases(WITHOUT_LIBRARY))
 @pytest.mark.usefixtures("no_library")
 def test_kernels_without_the_library(name, edge, monkeypatch):
-    monkeypatch.setattr(cpu_conv_plain, "_LARGE", 1 if name == "columns_conv" else 1 << 30)
+    monkeypatch.setattr(thresholds, "CPU_COLUMNS_WEIGHT", 1 if name == "columns_conv" else 1 << 30)
     assert compare(name, edge, 3) >= 1, "the kernel was not used"
     compare(name, edge, 0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core import kernels
+from bireme.core import kernels, requirements
 from bireme.kernels import fusing
-from tests.kernels.gpu_programs import PROGRAMS, as_on_a_gpu, signature
+from tests.kernels.gpu_programs import PROGRAMS, arguments, as_on_a_gpu, signature
 
 TRANSFORMER = {
     ("attention", "cudnn_attention"): 2,
@@ -111,6 +111,27 @@ def test_the_kernels_of_a_program(name: str) -> None:
     assert dict(chosen) == CHOSEN[name]
     traced = {p.removeprefix("kernel "): n for p, n in primitives.items() if "kernel " in p}
     assert traced == TRACED[name]
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt captured"])
+def test_requirements_keep_their_numbers(name: str) -> None:
+    """Class and token numbers are checked in the order in which the recorded nodes ask for it."""
+    import jax
+
+    with as_on_a_gpu():
+        graph = PROGRAMS[name]()
+        total = requirements.count(graph.needed())
+        evidence: list[object] = []
+
+        def program(floats, ints, *inputs):
+            with requirements.collecting(range(total)) as found:
+                made = fusing.evaluator(graph, fusing.fused(graph, "gpu"))(floats, ints, *inputs)
+                evidence.extend(found())
+            return made
+
+        jax.eval_shape(program, *arguments(graph))
+    assert total >= 4
+    assert all(isinstance(e, jax.core.Tracer) for e in evidence)
 
 
 def test_a_rewritten_graph_shows_what_was_fused() -> None:

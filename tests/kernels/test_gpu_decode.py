@@ -11,7 +11,8 @@ import bireme as paddle
 from bireme import passes
 from bireme.core import kernels
 from bireme.core.dtype import int64
-from bireme.kernels import fusing, gpu_decode, nvidia, pallas_decode
+from bireme.host import thresholds
+from bireme.kernels import fusing, nvidia, pallas_decode
 from bireme.kernels.pallas_decode import Rows, multiply, tile_for
 from bireme.nn import functional as F
 from bireme.nn.generation.ops import cache_attend, linears
@@ -132,7 +133,7 @@ def evaluated(graph, inputs, platform):
 def test_a_block_of_a_language_model(monkeypatch):
     monkeypatch.setattr(nvidia, "available", lambda: True)
     monkeypatch.setattr(nvidia, "interpreted", lambda: True)
-    monkeypatch.setattr(gpu_decode, "_LARGE", 1)
+    monkeypatch.setattr(thresholds, "GPU_DECODE_WEIGHT", 1)
     captured = decoding()
     graph = captured.graph
     x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 1, 64)), jnp.bfloat16)

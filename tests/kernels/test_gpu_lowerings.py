@@ -11,7 +11,8 @@ import bireme as paddle
 from bireme.core import kernels, trace
 from bireme.core.aval import aval_of
 from bireme.core.graph import Graph, Node
-from bireme.kernels import gpu_attention, gpu_loss, gpu_matmul, install, nvidia, pallas_loss
+from bireme.host import thresholds
+from bireme.kernels import gpu_attention, install, nvidia, pallas_loss
 from bireme.ops.attention import _attention
 from tests.kernels.gpu_programs import lowered
 
@@ -87,7 +88,7 @@ def test_a_padded_vocabulary_changes_nothing(form, batch, length, width, words, 
         return step_of(loss, wanted)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_matmul, "_LARGE", 1)
+        patch.setattr(thresholds, "GPU_VOCABULARY", 1)
         before = kernels.uses["aligned_vocabulary"]
         padded = recorded(kind)("gpu")
         assert kernels.uses["aligned_vocabulary"] >= before + 2
@@ -139,10 +140,10 @@ def test_the_loss_in_one_pass(lead, words, form, kind, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvidia, "available", lambda: True)
         patch.setattr(nvidia, "interpreted", lambda: True)
-        patch.setattr(gpu_loss, "_MANY", 1)
+        patch.setattr(thresholds, "GPU_LOSS_CLASSES", 1)
         patch.setattr(pallas_loss, "_SUM", (16, 4))
         patch.setattr(pallas_loss, "_SLOPE", (16, 4))
-        patch.setattr(gpu_matmul, "_LARGE", 1)
+        patch.setattr(thresholds, "GPU_VOCABULARY", 1)
         before = kernels.uses["one_pass_loss"]
         got = recorded(narrow, "gpu")
         assert kernels.uses["one_pass_loss"] == before + 2

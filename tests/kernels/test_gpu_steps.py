@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import bireme as paddle
 from bireme.core import kernels, trace
-from bireme.kernels import gpu_gate, gpu_linear, gpu_norm, install, nvidia, pallas_norm
+from bireme.host import thresholds
+from bireme.kernels import gpu_gate, gpu_linear, install, nvidia, pallas_norm
 from bireme.nn import functional as F
 from tests.kernels.test_gpu_lowerings import step_of
 
@@ -131,7 +132,7 @@ def test_layers_that_read_one_array(lead, columns, width, autocast, seed):
         return sum((i + 1.5) * y.astype("float32").sum() for i, y in enumerate(outs))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_linear, "_LARGE", 1)
+        patch.setattr(thresholds, "GPU_JOINED", 1)
         plus = gpu_linear.LinearGradient.plus
         patch.setattr(
             gpu_linear.LinearGradient,
@@ -146,7 +147,7 @@ def test_layers_that_read_one_array(lead, columns, width, autocast, seed):
 def interpret_gates(patch):
     patch.setattr(nvidia, "available", lambda: True)
     patch.setattr(nvidia, "interpreted", lambda: True)
-    patch.setattr(gpu_gate, "_LARGE", 1)
+    patch.setattr(thresholds, "GPU_GATE", 1)
     patch.setattr(gpu_gate, "_BLOCK", 8)
 
 
@@ -186,7 +187,7 @@ def test_a_gate_of_a_size_that_no_block_fits_is_plain(monkeypatch):
 def interpret_norms(patch):
     patch.setattr(nvidia, "available", lambda: True)
     patch.setattr(nvidia, "interpreted", lambda: True)
-    patch.setattr(gpu_norm, "_LARGE", 1)
+    patch.setattr(thresholds, "GPU_NORM", 1)
     ran = []
     for name in ("forward", "backward"):
         kernel = getattr(pallas_norm, name)

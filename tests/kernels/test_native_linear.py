@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import kernels
-from bireme.kernels import cpu_linear
+from bireme.host import thresholds
 from tests.kernels.kernel_oracle import MARKS, compiled, gradients, many
 
 __all__ = ["compiled"]  # a fixture
@@ -20,7 +20,7 @@ NAME = "native_linear"
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    monkeypatch.setattr(cpu_linear, "_LEAST_WORK", 1)
+    monkeypatch.setattr(thresholds, "CPU_LINEAR_WORK", 1)
 
 
 def _check(function, arrays):
@@ -73,8 +73,8 @@ def test_a_gradient_of_the_input_alone_and_an_empty_batch_use_the_plain_rule():
 
 @pytest.mark.parametrize(("rows", "used"), [(1, 1), (16, 1), (17, 0), (255, 0), (256, 1)])
 def test_small_and_large_layers_take_it(rows, used, monkeypatch):
-    monkeypatch.setattr(cpu_linear, "_SMALL_WORK", 16 * 9 * 7)
-    monkeypatch.setattr(cpu_linear, "_LEAST_WORK", 256 * 9 * 7)
+    monkeypatch.setattr(thresholds, "CPU_LINEAR_SMALL_WORK", 16 * 9 * 7)
+    monkeypatch.setattr(thresholds, "CPU_LINEAR_WORK", 256 * 9 * 7)
     before = kernels.uses[NAME]
     weight = np.ones((9, 7), np.float32)
     found = gradients(lambda w: F.linear(paddle.ones([rows, 9]), w), [weight])[-1]

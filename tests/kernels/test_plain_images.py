@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import bireme as paddle
 import bireme.nn.functional as F
 from bireme.core import executor, kernels
-from bireme.kernels import cpu_conv_plain, native
+from bireme.host import thresholds
+from bireme.kernels import native
 from tests.kernels.kernel_oracle import assert_kernel_equals_plain, compiled, gradients, many
 
 __all__ = ["compiled"]  # a fixture
@@ -149,7 +150,7 @@ def test_few_windows_and_many_kernels(n, ci, co, axes):
     if kh * kw == 1 or windows > 2 * co or apart:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_conv_plain, "_LARGE", 1)
+        patch.setattr(thresholds, "CPU_COLUMNS_WEIGHT", 1)
         _check("columns_conv", n, 1, ci, co, axes, n % 2)
 
 
@@ -183,7 +184,7 @@ def test_three_by_three(n, ci, co, size, pads, last, transposed):
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_conv_plain, "_LARGE", 1 << 30)
+        patch.setattr(thresholds, "CPU_COLUMNS_WEIGHT", 1 << 30)
         assert_kernel_equals_plain("winograd_conv", run, arrays)
 
 
