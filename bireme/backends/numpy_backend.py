@@ -137,7 +137,8 @@ def _run(call: Call, arrays: list[Any]) -> Any:
         flat = [_widened(a) for a in flat]
     kernel = kernels.direct(call)
     try:
-        out = call.op.lower(np, call, flat) if kernel is None else kernel.lower(call, *flat)
+        body = None if kernel is None else kernel.lower
+        out = call.op.lower(np, call, flat) if body is None else body(call, *flat)
     except (IndexError, np.linalg.LinAlgError) as e:
         raise _explained(call, e) from e
     if call.single:

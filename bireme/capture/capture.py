@@ -89,7 +89,7 @@ def capture(
     names: Sequence[str] = (),
     known: dict[str, Tensor] | None = None,
     tape: bool = True,
-    amp: Any = None,
+    amp: object = None,
 ) -> Captured:
     """Record `function`, called with one placeholder per type, into a graph.
 

@@ -20,6 +20,7 @@ from bireme.core.place import default_place
 from bireme.core.program import Program
 from bireme.core.tensor import Tensor
 from bireme.core.trace import materialize, state
+from bireme.host.arrays import Array
 
 
 class DirectProgram:
@@ -64,7 +65,7 @@ class DirectProgram:
         self.program = Program(graph, default_place(), overwritten, fixed={}, guarded=False)
         self.program.compile()
 
-    def put(self, array: Any) -> Any:
+    def put(self, array: np.ndarray) -> Array:
         """A host array as an argument."""
         return self.program.executable.put(array)
 

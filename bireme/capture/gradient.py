@@ -33,7 +33,7 @@ class TapeEnd:
     """The tape that a capture left, from its outputs (`starts`) back to its leaves. `edges` has
     for each leaf where the outer tape goes on, or None; it is cut there."""
 
-    def __init__(self, trace: Any, edges: list[Any], starts: list[Any]):
+    def __init__(self, trace: Trace, edges: list[Any], starts: list[Any]):
         self.trace: Trace = trace
         self.starts = starts
         self.wanted = [i for i, edge in enumerate(edges) if edge is not None]

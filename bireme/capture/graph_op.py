@@ -253,7 +253,8 @@ class _Inliner:
         given, keys = op.arguments(call, args)
         refs: dict[Any, Any] = {-1 - i: ref for i, ref in zip(op.given, given, strict=True)}
         for i, array in graph.constants.items():
-            refs[-1 - i] = self.constants.get(id(array)) or self.builder.constant(array)
+            known = self.constants.get(id(array))
+            refs[-1 - i] = known or self.builder.input(graph.inputs[i], constant=array)
             self.constants[id(array)] = refs[-1 - i]
         for ref, known in refs.items():
             if known is None:

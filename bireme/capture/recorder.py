@@ -70,7 +70,7 @@ class CaptureTrace(Trace):
         "names", "owners", "spans", "written",
     )  # fmt: skip
 
-    def __init__(self, label: str, names: Sequence[str], tape: bool, amp: Any):
+    def __init__(self, label: str, names: Sequence[str], tape: bool, amp: object):
         self.label = label
         self.names = names  # of the first placeholders
         self.spans: list[tuple[int, bool]] = []  # (position in code, tape) at each change
@@ -103,7 +103,7 @@ class CaptureTrace(Trace):
         self.leaves[value] = value.slot
         return value
 
-    def leaf(self, value: Value, holder: Any = None) -> int:
+    def leaf(self, value: Value, holder: object = None) -> int:
         slot = self.leaves.get(value)
         if slot is None:
             inside = value.buf is None and isinstance(value.trace, CaptureTrace)

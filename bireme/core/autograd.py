@@ -136,8 +136,8 @@ class Output:
 
     __slots__ = ("index", "node")
 
-    def __init__(self, node: Any, index: int):
-        self.node = node
+    def __init__(self, node: object, index: int):
+        self.node: Any = node
         self.index = index
 
     @property
@@ -437,7 +437,7 @@ _ones_like: Callable[[Any], Any]
 _sum: Callable[[Any, Any], Any]
 
 
-def bind(tensor_class: Any, tensor_types: set[type]) -> None:
+def bind(tensor_class: type[Tensor], tensor_types: set[type]) -> None:
     global _Tensor, _tensor_types
     _Tensor, _tensor_types = tensor_class, tensor_types
 

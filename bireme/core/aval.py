@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bireme.core.dtype import DType, as_dtype
+from bireme.host.arrays import Shaped
 
 # A dimension is an int, or a symbolic dimension object (jax.export) while a graph is captured.
 Dim = Any
@@ -82,6 +83,6 @@ def evict() -> list[Aval]:
     return held
 
 
-def aval_of(array: Any) -> Aval:
+def aval_of(array: Shaped) -> Aval:
     """The Aval of a NumPy or JAX array (or of anything with shape and dtype)."""
     return aval(tuple(array.shape), as_dtype(array.dtype))

@@ -6,11 +6,14 @@ With `config.check_nan_inf` on, programs run op by op and every result is passed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bireme.core.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from bireme.core.op import Call
 
 
 class Figures(NamedTuple):
@@ -67,7 +70,7 @@ counters: list[Callable[[list[Any], Mapping[tuple[str, str], int]], None]] = []
 starting: list[Callable[[Any], None]] = []
 
 
-def look(call: Any, results: list[np.ndarray]) -> None:
+def look(call: Call, results: list[np.ndarray]) -> None:
     """Show an op's results to the watcher."""
     for array in results:
         watcher(call, array)

@@ -19,7 +19,7 @@ def _dimension(xp: Any, size: Any = 0) -> Any:
     return xp.asarray(size, np.int64)
 
 
-def dimension(size: Any) -> Tensor:
+def dimension(size: object) -> Tensor:
     """A symbolic dimension as a 0-d tensor."""
     return _dimension(size)
 

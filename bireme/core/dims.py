@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 
-def is_symbolic(dim: Any) -> bool:
+def is_symbolic(dim: object) -> bool:
     return type(dim) is not int
 
 
-def may_be_equal(size: Any, other: Any) -> bool:
+def may_be_equal(size: object, other: object) -> bool:
     """Whether two sizes are equal as far as it is known. In a program that is checked again for
     the sizes of its feeds, one that is open may be any other."""
     if size == other:
@@ -27,6 +27,6 @@ def likeliest(size: Any, other: Any) -> Any:
     return other if is_symbolic(size) else size
 
 
-def is_dim_expression(value: Any) -> bool:
+def is_dim_expression(value: object) -> bool:
     """Whether an attribute is a symbolic dimension (JAX's class, known by its module)."""
     return type(value).__module__.endswith("shape_poly")

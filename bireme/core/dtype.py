@@ -15,7 +15,7 @@ class DType:
 
     __slots__ = ("bits", "is_complex", "is_floating", "is_integer", "itemsize", "name", "numpy")
 
-    def __init__(self, name: str, numpy_type: Any, kind: str):
+    def __init__(self, name: str, numpy_type: type | np.dtype[Any], kind: str):
         self.name = name
         self.numpy = np.dtype(numpy_type)
         self.itemsize = self.numpy.itemsize
@@ -83,7 +83,7 @@ def _named(name: str) -> DType:
     return {"pstring": pstring, "raw": raw}.get(name) or as_dtype(name)
 
 
-def as_dtype(spec: Any) -> DType:
+def as_dtype(spec: object) -> DType:
     """The DType that a name, NumPy type or DType stands for."""
     try:
         found = _LOOKUP.get(spec)
@@ -91,7 +91,7 @@ def as_dtype(spec: Any) -> DType:
         found = None
     if found is None:
         try:
-            found = _LOOKUP.get(np.dtype(spec))
+            found = _LOOKUP.get(np.dtype(spec))  # pyright: ignore[reportCallIssue, reportArgumentType]
         except TypeError:
             found = None
     if found is None:

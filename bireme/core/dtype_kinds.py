@@ -7,13 +7,16 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core.aval import Aval
 from bireme.core.dtype import DType, kind
 from bireme.core.errors import TypeMismatch, not_a_tensor
+
+if TYPE_CHECKING:
+    from bireme.core.op import Op
 
 Takes = str | dict[str, str]
 
@@ -28,7 +31,7 @@ _INSTEAD = {
 }
 
 
-def check_kinds(takes: Takes, names: list[str], types: Any) -> None:
+def check_kinds(takes: Takes, names: list[str], types: Sequence[Any]) -> None:
     """Raise for the first tensor whose kind is not among the letters b, i, f, c of `takes`.
 
     `takes` speaks of every tensor, or of each input by its name. The engine adds the op's name
@@ -51,7 +54,7 @@ def _wanted(letters: str, given: DType, name: str) -> str:
 
 
 def expect_a_tensor(
-    op: Any, index: int, x: Any, inputs: Sequence[Any], tensor_types: set[type]
+    op: Op, index: int, x: object, inputs: Sequence[Any], tensor_types: set[type]
 ) -> None:
     """Refuse numbers and arrays alone, as Paddle does: one of the inputs is a tensor."""
     if not op.of_numbers and not any(_holds_a_tensor(i, tensor_types) for i in inputs):

@@ -11,7 +11,6 @@ import sys
 import traceback
 import warnings
 from types import FrameType, TracebackType
-from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -68,7 +67,7 @@ class OutOfMemory(ExecutionError, MemoryError):
     """The device ran out of memory while the recorded operations ran."""
 
 
-def not_a_tensor(function: str, argument: str, given: Any) -> NotATensor:
+def not_a_tensor(function: str, argument: str, given: object) -> NotATensor:
     """The complaint about something else where a tensor belongs."""
     convertible = isinstance(given, list | tuple) or type(given).__module__ == "numpy"
     hint = "convert it with paddle.to_tensor(...)" if convertible else "pass a Tensor"

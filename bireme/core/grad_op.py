@@ -19,7 +19,7 @@ from bireme.core.lowering import lowering
 from bireme.core.op import Call, Op
 from bireme.core.requirements import Holds, Requirement
 from bireme.host import jax_door
-from bireme.host.arrays import Namespace
+from bireme.host.arrays import Array, Namespace
 
 
 def _starts(layout: Sequence[int]) -> list[int]:
@@ -83,7 +83,7 @@ class GradOp(Op):
         types = [forward.types[i] for i in call.attrs["needs"]]
         return False, tuple(t for t in types if isinstance(t, Aval))
 
-    def lower(self, xp: Any, call: Call, arrays: list[Any]) -> Any:
+    def lower(self, xp: Namespace, call: Call, arrays: list[Any]) -> tuple[Array, ...]:
         forward: Call = call.attrs["forward"]
         needs: tuple[int, ...] = call.attrs["needs"]
         grads = arrays[: call.layout[0]]
@@ -124,7 +124,7 @@ class GradOp(Op):
         return [spread[i] for i in needs]
 
 
-def zeros(xp: Namespace, like: Aval) -> Any:
+def zeros(xp: Namespace, like: Aval) -> Array:
     """The gradient of what nothing depends on."""
     return xp.zeros(like.shape, like.dtype.numpy)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bireme.core.aval import FLOAT, Aval, NumberType
 from bireme.core.errors import BiremeError
 from bireme.core.op import CALLS, Call
+from bireme.host.arrays import Array
 
 
 class Number(NamedTuple):
@@ -161,8 +162,8 @@ class Graph:
     def evaluate(
         self,
         leaves: Sequence[Any],
-        floats: Any,
-        ints: Any,
+        floats: Sequence[Any] | Array,
+        ints: Sequence[Any] | Array,
         run: Callable[[Call, list[Any]], Any],
         steps: list[Step] | None = None,
     ) -> list[Any]:

@@ -46,7 +46,7 @@ def computes_at_once(xp: Namespace) -> bool:
     return xp is np or getattr(xp, "computes_at_once", False)
 
 
-def keep_residual(call: Call, inputs: Sequence[Any], residual: Any) -> None:
+def keep_residual(call: Call, inputs: Sequence[Any], residual: object) -> None:
     """Keep a residual of a forward kernel for the gradient's kernel in this program."""
     if lowering.kept is not None:
         lowering.kept[(call.id, *map(id, inputs))] = (residual, inputs)

@@ -18,8 +18,8 @@ import inspect
 import itertools
 import numbers
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -47,6 +47,13 @@ OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to op
 TENSOR_TYPES: set[type] = set()  # Tensor and its subclasses, filled by tensor.py
 
 InputType = Aval | NumberType | None
+
+
+class Autocast(Protocol):
+    """The setting of `auto_cast`, as far as ops ask it."""
+
+    def cast(self, op: Op, dtype: DType) -> DType: ...
+    def __hash__(self) -> int: ...
 
 
 _next_id = itertools.count()
@@ -188,7 +195,7 @@ class Call:
         return f"{self.op.name}({self.describe_inputs()})"
 
 
-def intern(table: dict[Any, Call], key: Any, make: Callable[[], Call]) -> Call:
+def intern(table: dict[Any, Call], key: Hashable, make: Callable[[], Call]) -> Call:
     """The Call under `key`, made on first sight: the one way to a Call.
 
     The first thread decides for all, because a Call's id stands for it in traces and keys. (Calls
@@ -341,7 +348,7 @@ class Op:
             return False, tuple(o if isinstance(o, Aval) else aval_of(o) for o in out)
         return True, (out if isinstance(out, Aval) else aval_of(out),)
 
-    def resolve(self, inputs: Sequence[Any], attrs: dict[str, Any], amp: Any) -> Call:
+    def resolve(self, inputs: Sequence[Any], attrs: dict[str, Any], amp: Autocast | None) -> Call:
         """The Call for these inputs, made and remembered on first sight."""
         types, layout = input_types(inputs)
         key = table_key(inputs, tuple(attrs.values()))
@@ -349,7 +356,7 @@ class Op:
             amp, key, lambda: Call(self, types, layout, attrs, promotion(self, types, amp))
         )
 
-    def interned(self, setting: Any, key: Any, make: Callable[[], Call]) -> Call:
+    def interned(self, setting: Hashable, key: Hashable, make: Callable[[], Call]) -> Call:
         """`intern` in the table for `setting`. A Call that has left it is found again while it is
         alive (see eviction.py)."""
         table = self.tables.setdefault(setting, {})
@@ -458,7 +465,9 @@ def _infer_elementwise(call: Call) -> Aval:
     return aval(broadcast_shapes(*[t.shape for t in types]), dtype)
 
 
-def promotion(op: Op, types: tuple[InputType, ...], amp: Any) -> tuple[DType | None, ...]:
+def promotion(
+    op: Op, types: tuple[InputType, ...], amp: Autocast | None
+) -> tuple[DType | None, ...]:
     """The type that each input is cast to before the lowering; None for "as it is"."""
     tensors = [t.dtype for t in types if isinstance(t, Aval)]
     if amp is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.core.aval import FLOAT, INT
 from bireme.core.errors import BiremeError, cut_internal_frames
@@ -19,8 +19,11 @@ from bireme.core.value import promises
 from bireme.host import code_cache
 from bireme.host.signatures import LazySignature, own_signature
 
+if TYPE_CHECKING:
+    from bireme.core.op import Op
 
-def source_of(op: Any, params: list[str], defaults: dict[str, Any]) -> str:
+
+def source_of(op: Op, params: list[str], defaults: dict[str, Any]) -> str:
     """The source of the function."""
     names = [n.lstrip("*") for n in op.inputs]
     attrs = list(op.attr_names)
@@ -60,7 +63,7 @@ class _Source:
 
 
 def generate(
-    op: Any,
+    op: Op,
     params: list[str],
     defaults: dict[str, Any],
     invoke: Callable[..., Any],

@@ -92,7 +92,7 @@ def holders_outside(objects: Mapping[Any, Any]) -> dict[Any, int]:
     return {k: n - _BY_COUNTING - inside[id(objects[k])] for k, n in found.items()}
 
 
-def only_attributes_hold(owner: Any, names: Iterable[str]) -> bool:
+def only_attributes_hold(owner: object, names: Iterable[str]) -> bool:
     """Whether the one object that is in all of these attributes of `owner` is nowhere else."""
     attributes = tuple(names)
     count = next(map(_references, map(getattr, (owner,), attributes)))

@@ -137,7 +137,7 @@ def set_default_place(place: Place) -> None:
     _default = place
 
 
-def as_place(spec: Any) -> Place:
+def as_place(spec: object) -> Place:
     """A Place from a Place or a name such as 'cpu', 'gpu', 'gpu:1', 'my_chip:0'."""
     if isinstance(spec, Place):
         return spec

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bireme.core.errors import TypeMismatch
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
 
 options: dict[str, Any] = {
     "precision": 8,
@@ -44,7 +47,7 @@ def set_printoptions(
         options[name] = value
 
 
-def format_tensor(tensor: Any) -> str:
+def format_tensor(tensor: Tensor) -> str:
     array = np.asarray(tensor._array())
     return (
         f"Tensor(shape={list(tensor.shape)}, dtype={tensor.dtype.name}, place={tensor.place}, "

@@ -16,6 +16,7 @@ from bireme.core.errors import BiremeError
 from bireme.core.graph import Graph, Node
 from bireme.core.op import Call
 from bireme.core.requirements import Holds, Requirement, fail
+from bireme.host.arrays import Array
 
 
 class Watched(NamedTuple):
@@ -124,7 +125,7 @@ def _is_proved(w: Watched, leaves: Sequence[Any], floats: Any, ints: Any) -> boo
     return limits is not None and requirement.allows(*limits)
 
 
-def look(watched: Sequence[Watched], wanted: Sequence[int], evidence: Any) -> None:
+def look(watched: Sequence[Watched], wanted: Sequence[int], evidence: Array) -> None:
     """Raise for the first requirement that does not hold, by the evidence of a run."""
     for i, (low, high) in zip(wanted, np.asarray(evidence), strict=True):
         w = watched[i]

@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.core import requirements
 from bireme.core.aval import Aval
-from bireme.core.graph import Graph, Node, Number
+from bireme.core.graph import Graph, Node, Number, Ref
 from bireme.core.place import default_place
 from bireme.core.value import Value
 
@@ -126,7 +126,7 @@ class RangeScope:
             lambda number: Range(numbers=frozenset([(number, 0)])),
         )  # fmt: skip
 
-    def range_of(self, ref: Any) -> Range | None:
+    def range_of(self, ref: Ref) -> Range | None:
         """The range of a value, an input or a number."""
         if ref is None:
             return None
@@ -142,7 +142,7 @@ class RangeScope:
             self.known[ref] = found
         return self.known[ref]
 
-    def plain_leaf(self, ref: Any) -> int | None:
+    def plain_leaf(self, ref: Ref) -> int | None:
         """The program's leaf that a value is, perhaps in another shape."""
         while isinstance(ref, int) and ref >= 0:
             node, _ = self.makers[ref]

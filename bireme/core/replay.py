@@ -12,13 +12,16 @@ PyLayers) have no key and are walked.
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bireme.core import autograd, eviction, ownership, rollback
 from bireme.core.autograd import GradNode, LeafNode, Output, run_backward
 from bireme.core.cache import BoundedCache
 from bireme.core.trace import Trace, Value, state
 from bireme.core.value import promise
+
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
 
 _memory: BoundedCache[Any, Recording] = BoundedCache(256)
 eviction.on_eviction(_memory.clear)  # it mentions Calls by their ids
@@ -48,7 +51,7 @@ class Tape(NamedTuple):
     saved: list[Any]
 
 
-def backward(root: Any) -> None:
+def backward(root: Tensor) -> None:
     """`root.backward()`: replayed if an equal tape was walked before, and walked otherwise."""
     trace = state.trace
     tape = _tape(trace, root)

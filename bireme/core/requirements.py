@@ -45,7 +45,7 @@ class InRange(NamedTuple):
         return _position(call, self.input) + self.item
 
     def evidence(
-        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: Any
+        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: object
     ) -> tuple[Any, Any]:
         """The smallest and the largest element, as float64."""
         array = xp.asarray(arrays[self.position(call)])
@@ -108,7 +108,7 @@ class NonZero(NamedTuple):
         return _position(call, self.input)
 
     def evidence(
-        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: Any
+        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: object
     ) -> tuple[Any, Any]:
         """The smallest and the largest distance from zero: 0 and 1."""
         nearest = xp.all(xp.asarray(arrays[self.position(call)]) != 0).astype(np.float64)
@@ -134,7 +134,7 @@ class Holds(NamedTuple):
     before: bool = False
 
     def evidence(
-        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: Any
+        self, xp: Namespace, call: Call, arrays: Sequence[Any], out: object
     ) -> tuple[Any, Any]:
         holds = xp.asarray(self.test(xp, arrays, out)).astype(np.float64)
         return holds, holds
@@ -158,7 +158,7 @@ def fail(call: Call, error: BiremeError) -> None:
     )
 
 
-def check(call: Call, arrays: Sequence[Any], out: Any, before: bool) -> None:
+def check(call: Call, arrays: Sequence[Any], out: object, before: bool) -> None:
     """Raise if a requirement is not met: in the cold tier, before and after the op runs."""
     for requirement in call.requires:
         if requirement.before is before:
@@ -239,7 +239,7 @@ def enter(call: Call) -> int:
     return collector.next - len(call.requires)
 
 
-def leave(call: Call, first: int, xp: Namespace, arrays: Sequence[Any], out: Any) -> None:
+def leave(call: Call, first: int, xp: Namespace, arrays: Sequence[Any], out: object) -> None:
     """It was lowered."""
     collector = active()
     if collector is None:

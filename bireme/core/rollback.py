@@ -20,6 +20,7 @@ from weakref import ref
 from bireme.core.value import Value, keep
 
 if TYPE_CHECKING:
+    from bireme.core.random import Generator
     from bireme.core.tensor import Tensor
     from bireme.core.trace import Trace
 
@@ -95,9 +96,9 @@ class Gradient:
 
     __slots__ = ("former", "is_zero", "leaf")
 
-    def __init__(self, trace: Trace, leaf: Any, tensor: Tensor):
+    def __init__(self, trace: Trace, leaf: object, tensor: Tensor):
         former = tensor._grad
-        self.leaf = leaf
+        self.leaf: Any = leaf
         self.is_zero = tensor._grad_is_zero
         self.former = None if former is None else former._former(trace)
 
@@ -113,7 +114,7 @@ class Drawn:
 
     __slots__ = ("generator", "key")
 
-    def __init__(self, generator: Any, key: tuple[int, int]):
+    def __init__(self, generator: Generator, key: tuple[int, int]):
         self.generator = generator
         self.key = key
 

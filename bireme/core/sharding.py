@@ -7,7 +7,7 @@ same devices, so buffers on a single device are first copied to all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from bireme.core.trace import Trace, Value, state
 from bireme.host import jax_door
 from bireme.host.arrays import Array
 
+if TYPE_CHECKING:
+    from bireme.core.tensor import Tensor
+
 # (mesh, placements) of a tensor; set by bireme.distributed, without which nothing is spread.
 layout_of: Callable[[Any], Any] | None = None
 attribute_of: Callable[[Any], Any] | None = None
 
 
-def is_spread(buf: Any) -> bool:
+def is_spread(buf: object) -> bool:
     sharding = getattr(buf, "sharding", None)
     return sharding is not None and len(sharding.device_set) > 1
 
@@ -50,7 +53,7 @@ def align(leaves: list[Value]) -> None:
             other.buf = put(other.buf, everywhere)
 
 
-def put(buf: Any, sharding: Any) -> Array:
+def put(buf: Array, sharding: Any) -> Array:
     """A buffer laid out over devices. Other processes hold their parts: contents that all have are
     taken to be equal, which JAX would verify with an exchange of its own."""
     jax = jax_door.jax()
@@ -60,7 +63,7 @@ def put(buf: Any, sharding: Any) -> Array:
     return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
 
 
-def like(tensor: Any, array: Array) -> Any:
+def like(tensor: Tensor, array: Array) -> Array:
     """`array` in the layout of `tensor`, if that is on several devices."""
     if state.trace.__class__ is not Trace or is_spread(array):
         return array

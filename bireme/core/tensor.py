@@ -34,6 +34,7 @@ from bireme.core.trace import Overwritten, Value, materialize, state
 from bireme.core.value import overwrite, value_of
 from bireme.core.var_type import VarType
 from bireme.host import config
+from bireme.host.arrays import Array
 
 _names = itertools.count()
 
@@ -483,7 +484,7 @@ class Tensor:
 
     # --- contents -------------------------------------------------------------------------
 
-    def set_value(self, value: Any) -> None:
+    def set_value(self, value: object) -> None:
         """Replace the contents, keeping shape, dtype and place in the graph."""
         array = value._array() if isinstance(value, Tensor) else np.asarray(value)
         if tuple(array.shape) != self._value.aval.shape:
@@ -577,7 +578,7 @@ class Parameter(Tensor):
     need_clip: bool = True
     is_distributed: bool = False
 
-    def __init__(self, value: Any, trainable: bool = True, name: str | None = None):
+    def __init__(self, value: object, trainable: bool = True, name: str | None = None):
         super().__init__(value, None)
         self.optimize_attr = {"learning_rate": 1.0}
         self._name = name
@@ -601,7 +602,7 @@ class Parameter(Tensor):
 class HookHandle:
     """Returned by `register_hook`; `remove()` takes the hook off."""
 
-    def __init__(self, hooks: list[Any], hook: Any):
+    def __init__(self, hooks: list[Any], hook: Callable[..., Any]):
         self._hooks, self._hook = hooks, hook
 
     def remove(self) -> bool:
@@ -623,7 +624,7 @@ def alias(tensor: Tensor) -> Tensor:
     return made
 
 
-def constant(array: Any) -> Tensor:
+def constant(array: Array) -> Tensor:
     """A tensor around a buffer that no other code will change."""
     value = value_of(aval_of(array), array)
     state.trace.made(value)

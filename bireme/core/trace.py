@@ -21,6 +21,8 @@ from bireme.host import code_cache, config
 
 if TYPE_CHECKING:
     from bireme.core.op import Call
+    from bireme.core.random import Generator
+    from bireme.core.tensor import Tensor
 
 
 _UNUSED_KEYS = 256
@@ -39,7 +41,7 @@ class Trace:
     # Whether `exp_` and the like change their tensor: variables of a program stay as they are.
     changes_tensors = True
 
-    def __init__(self, tape: bool = True, amp: Any = None):
+    def __init__(self, tape: bool = True, amp: object = None):
         self.code: list[int] = []
         self.values: list[Value] = []
         # The inputs with their slots, in order: the n-th has the slot ~n, which is -1 - n.
@@ -51,7 +53,7 @@ class Trace:
         # The gradient nodes of this trace's entries, in order (see replay.py). They go before
         # it runs: what only they hold is not wanted.
         self.nodes: list[Any] = []
-        self.amp = amp
+        self.amp: Any = amp
         self.limit = config.trace_limit()
         self.lock = threading.RLock()
         # Results that came back but were not handed out yet, and the values they belong to.
@@ -65,7 +67,7 @@ class Trace:
         self.failed = False  # it ran and failed, and what it had changed was taken back
         _traces.add(ref(self, _traces.discard))
 
-    def leaf(self, value: Value, holder: Any = None) -> int:
+    def leaf(self, value: Value, holder: object = None) -> int:
         """Make a value an input of this trace; returns its slot. `holder` is the tensor that holds
         it, or a sequence (of an op's arguments) with the tensor in it."""
         slot = self.leaves.get(value)
@@ -75,7 +77,7 @@ class Trace:
             slot = self.leaves[value] = ~len(self.leaves)
         return slot
 
-    def slot_of(self, value: Value, holder: Any = None) -> int:
+    def slot_of(self, value: Value, holder: object = None) -> int:
         """The slot of a value, which becomes an input if this trace does not know it."""
         return value.slot if value.trace is self else self.leaf(value, holder)
 
@@ -87,7 +89,7 @@ class Trace:
         """The slot of a value; None if this trace does not know it."""
         return value.slot if value.trace is self else self.leaves.get(value)
 
-    def slots_of(self, values: Sequence[Value], holders: Any = None) -> list[int]:
+    def slots_of(self, values: Sequence[Value], holders: object = None) -> list[int]:
         """`slot_of` for each, where most are known."""
         get, leaf = self.leaves.get, self.leaf
         return [v.slot if v.trace is self else get(v) or leaf(v, holders) for v in values]
@@ -120,7 +122,7 @@ class Trace:
         """Compute a value of this trace for another thread."""
         _run_for_other_thread(self, value)
 
-    def wrote(self, tensor: Any) -> None:
+    def wrote(self, tensor: Tensor) -> None:
         """`tensor` is about to get new contents; its old ones are still in place."""
         if self.values:  # a run that makes nothing cannot fail
             self.undo.append(rollback.Contents(self, tensor))
@@ -130,7 +132,7 @@ class Trace:
         if self.values:
             self.undo.append(rollback.AllContents(tensors, former))
 
-    def assigned(self, tensor: Any) -> None:
+    def assigned(self, tensor: Tensor) -> None:
         """`tensor` has got data, which depends on nothing that was recorded."""
         if self.values:
             self.undo.append(rollback.Assigned(tensor))
@@ -141,7 +143,7 @@ class Trace:
         if at and (not self.steps or self.steps[-1][1] != at):
             self.steps.append((len(self.values), at))
 
-    def next_key(self, generator: Any) -> tuple[int, int]:
+    def next_key(self, generator: Generator) -> tuple[int, int]:
         """(seed, offset) for a random op that is being recorded."""
         key = generator.draw()
         if not self.values and len(self.undo) >= _UNUSED_KEYS:
@@ -149,17 +151,17 @@ class Trace:
         self.undo.append(rollback.Drawn(generator, key))
         return key
 
-    def detached(self, tensor: Any) -> Value:
+    def detached(self, tensor: Tensor) -> Value:
         """The contents of `tensor`, cut off from its gradient."""
         return tensor._value
 
     def made(self, value: Value) -> None:
         """`value` was made from data."""
 
-    def read(self, tensor: Any) -> None:
+    def read(self, tensor: Tensor) -> None:
         """Python looked at the contents of `tensor`."""
 
-    def named(self, tensor: Any) -> None:
+    def named(self, tensor: Tensor) -> None:
         """`tensor`, whose contents this trace makes, has got a name."""
 
     def own_rule(self, what: str) -> None:
@@ -203,7 +205,9 @@ def _run_first(run: Callable[[Trace], None], trace: Trace) -> None:
     run(trace)
 
 
-def record(call: Call, trace: Trace, inputs: tuple[Any, ...], holders: Any = None) -> list[Value]:
+def record(
+    call: Call, trace: Trace, inputs: tuple[Any, ...], holders: object = None
+) -> list[Value]:
     """Append `call` on already flattened inputs: Values, Python numbers, or None. The tensors that
     hold the Values are among `holders`, as far as there are any."""
     used: Sequence[Any] = inputs
@@ -233,7 +237,7 @@ def record(call: Call, trace: Trace, inputs: tuple[Any, ...], holders: Any = Non
 
 
 def record_many(
-    call: Call, trace: Trace, values: list[Value], floats: list[float], holders: Any
+    call: Call, trace: Trace, values: list[Value], floats: list[float], holders: object
 ) -> list[Value]:
     """`record` for a call on hundreds of tensors."""
     code = [call.id, *trace.slots_of(values, holders)]

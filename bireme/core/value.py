@@ -50,7 +50,7 @@ def value_of(aval: Aval, buf: Array | None) -> Value:
     return value
 
 
-def promise(aval: Aval, trace: Any, slot: int) -> Value:
+def promise(aval: Aval, trace: object, slot: int) -> Value:
     """A value that `trace` makes."""
     value = Value()
     value.aval = aval
@@ -60,7 +60,7 @@ def promise(aval: Aval, trace: Any, slot: int) -> Value:
     return value
 
 
-def promises(avals: Iterable[Aval], trace: Any, slot: int) -> list[Value]:
+def promises(avals: Iterable[Aval], trace: object, slot: int) -> list[Value]:
     """The values that `trace` makes from `slot` on."""
     made = []
     for aval in avals:

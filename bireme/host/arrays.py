@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 Namespace: TypeAlias = ModuleType
 
 
+class Shaped(Protocol):
+    """What has the type of an array, perhaps without its contents."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
 class Array(Protocol):
     """What NumPy's arrays, JAX's arrays and its tracers have in common."""
 

@@ -156,7 +156,7 @@ class _Pull:
     lambda query, key, value, scale, pull: (pull.call.outs[0], *pull.kept),
 )
 def attention_and_residuals(
-    xp: Namespace, query: Array, key: Array, value: Array, scale: Any, pull: _Pull
+    xp: Namespace, query: Array, key: Array, value: Array, scale: Array, pull: _Pull
 ) -> tuple[Any, ...]:
     """Attention, and what its gradient takes from it."""
     out, kept = pull.forward(query, key, value, scale)

@@ -58,21 +58,33 @@ def _vector(x: Aval, dims: int) -> Aval:
 
 
 def _normed_types(
-    x: Aval, weight: Any, bias: Any, dims: int, epsilon: float, centred: bool
+    x: Aval, weight: Array | None, bias: Array | None, dims: int, epsilon: float, centred: bool
 ) -> tuple[Aval, ...]:
     return x, *[_vector(x, dims)] * (1 + centred)
 
 
 @fused_op("norm_and_statistics", ("x", "weight", "bias"), _normed_types)
 def norm_and_statistics(
-    xp: Namespace, x: Array, weight: Any, bias: Any, dims: int, epsilon: float, centred: bool
+    xp: Namespace,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    dims: int,
+    epsilon: float,
+    centred: bool,
 ) -> tuple[Any, ...]:
     """The norm, and of each row what it was multiplied by and its mean (if `centred`)."""
     return _with_statistics(xp, x, weight, bias, dims, epsilon, centred)
 
 
 def _with_statistics(
-    xp: Namespace, x: Array, weight: Any, bias: Any, dims: int, epsilon: float, centred: bool
+    xp: Namespace,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    dims: int,
+    epsilon: float,
+    centred: bool,
 ) -> tuple[Any, ...]:
     rows = _rows(xp, x, dims)
     if centred:
@@ -85,7 +97,13 @@ def _with_statistics(
 
 
 def _result(
-    xp: Namespace, x: Array, rows: Array, factor: Any, mean: Any, weight: Any, bias: Any
+    xp: Namespace,
+    x: Array,
+    rows: Array,
+    factor: Array | None,
+    mean: Array | None,
+    weight: Array | None,
+    bias: Array | None,
 ) -> Array:
     out = rows if mean is None else rows - mean
     out = _scaled(xp, out * factor, weight)
@@ -94,20 +112,32 @@ def _result(
     return xp.reshape(out.astype(x.dtype), x.shape)
 
 
-def _scaled(xp: Namespace, unit: Array, weight: Any) -> Array:
+def _scaled(xp: Namespace, unit: Array, weight: Array | None) -> Array:
     return unit if weight is None else unit * xp.reshape(wide(xp, weight), (-1,))
 
 
 @fused_op("normalized", ("x", "factor", "mean", "weight", "bias"), lambda x, *rest, dims: x)
 def normalized(
-    xp: Namespace, x: Array, factor: Array, mean: Any, weight: Any, bias: Any, dims: int
+    xp: Namespace,
+    x: Array,
+    factor: Array,
+    mean: Array | None,
+    weight: Array | None,
+    bias: Array | None,
+    dims: int,
 ) -> Array:
     """The norm of `x` by its rows' statistics."""
     return _result(xp, x, _rows(xp, x, dims), factor, mean, weight, bias)
 
 
 def _gradient_types(
-    grad: Aval, x: Aval, weight: Any, factor: Aval, mean: Any, types: tuple[Aval, ...], **rest: Any
+    grad: Aval,
+    x: Aval,
+    weight: Array | None,
+    factor: Aval,
+    mean: Array | None,
+    types: tuple[Aval, ...],
+    **rest: Any,
 ) -> tuple[Aval, ...]:
     return types
 
@@ -117,9 +147,9 @@ def norm_gradient(
     xp: Namespace,
     grad: Array,
     x: Array,
-    weight: Any,
+    weight: Array | None,
     factor: Array,
-    mean: Any,
+    mean: Array | None,
     types: tuple[Aval, ...],
     needs: tuple[int, ...],
     dims: int,
@@ -135,7 +165,13 @@ def norm_gradient(
 
 
 def _gradients(
-    xp: Namespace, grad: Array, x: Array, weight: Any, factor: Array, mean: Any, dims: int
+    xp: Namespace,
+    grad: Array,
+    x: Array,
+    weight: Array | None,
+    factor: Array,
+    mean: Array | None,
+    dims: int,
 ) -> list[Any]:
     rows, pull = _rows(xp, x, dims), _rows(xp, grad, dims)
     unit = (rows if mean is None else rows - mean) * factor
@@ -154,8 +190,8 @@ def _gradients(
 def _sum_types(
     arrays: list[Aval],
     biases: Any,
-    weight: Any,
-    bias: Any,
+    weight: Array | None,
+    bias: Array | None,
     narrow: dt.DType | None,
     centred: bool,
     **rest: Any,
@@ -170,8 +206,8 @@ def norm_of_sum(
     xp: Namespace,
     arrays: list[Array],
     biases: list[Array],
-    weight: Any,
-    bias: Any,
+    weight: Array | None,
+    bias: Array | None,
     narrow: dt.DType | None,
     centred: bool,
     biased: tuple[bool, ...],
@@ -221,8 +257,8 @@ def _added_types(
     residual: Aval,
     x: Aval,
     weight: Aval,
-    factor: Any,
-    mean: Any,
+    factor: Array | None,
+    mean: Array | None,
     narrow: dt.DType | None,
     **rest: Any,
 ) -> tuple[Aval, ...]:
@@ -243,7 +279,7 @@ def norm_gradient_and_sum(
     x: Array,
     weight: Array,
     factor: Array,
-    mean: Any,
+    mean: Array | None,
     narrow: dt.DType | None,
     biased: tuple[bool, ...],
 ) -> tuple[Any, ...]:
@@ -400,7 +436,7 @@ class NormGradient:
         return total
 
 
-def _alone(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+def _alone(call: Call, x: Any, weight: Array | None, bias: Array | None = None) -> Any:
     """A norm of which nothing else is seen."""
     dims, epsilon = call.attrs["dims"], call.attrs["epsilon"]
     found = _with_statistics(jax_door.jnp(), x, weight, bias, dims, epsilon, _is_centred(call))

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.host import jax_door
 from bireme.host.arrays import Array
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def multiply(
     rows: Rows,
     weights: Sequence[Any],
     tile: Tile,
-    dtype: Any,
+    dtype: np.dtype[Any],
     *,
     scale: Array | None = None,
     epsilon: float = 0.0,

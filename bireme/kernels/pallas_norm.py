@@ -8,10 +8,13 @@ the residual stream; the sums over rows for weight and bias are computed on the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bireme.host import jax_door
 from bireme.host.arrays import Array
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _ROWS = 16  # of a program's share in the gradient, whose sums over rows it writes once
 
@@ -67,7 +70,7 @@ def forward(
     *,
     centred: bool,
     epsilon: float,
-    dtype: Any,
+    dtype: np.dtype[Any],
     interpret: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
     """The float32 sum of `terms` and its norm in `dtype`, both [rows, width]; and of each row the
@@ -139,7 +142,7 @@ def backward(
     mean: Array,
     factor: Array,
     *,
-    narrow: Any = None,
+    narrow: np.dtype[Any] | None = None,
     interpret: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
     """`residual` plus what the sum of `grads` becomes at the norm's input `x`, in float32 and (if

@@ -110,7 +110,7 @@ def put_back(original: Any, new: Any) -> Any:
     return new
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     return x.__class__ in (bool, int, float)
 
 

@@ -100,12 +100,12 @@ def hard_terms(
     xp: Namespace,
     label: Array,
     weight: Array | None,
-    smoothing: Any,
+    smoothing: Array | None,
     ndim: int,
     axis: int,
     ignore_index: int,
     reduction: str,
-    dtype: Any,
+    dtype: type | np.dtype[Any],
 ) -> tuple[Any, Any]:
     """(class numbers with the ignored ones replaced, factor of every sample's loss)."""
     if label.ndim < ndim:
@@ -237,12 +237,12 @@ def _cross_entropy(
 def hard_results(
     xp: Namespace,
     total: Array,
-    score: Any,
+    score: Array,
     factor: Array,
     axis: int,
     reduction: str,
     keepdim: bool,
-    dtype: Any,
+    dtype: np.dtype[Any],
 ) -> tuple[Any, Any]:
     """What `_cross_entropy` returns, from log(sum(exp(x))), the labels' x and their factors."""
     loss = (total - score) * factor

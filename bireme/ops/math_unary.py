@@ -18,11 +18,12 @@ from bireme.core.errors import TypeMismatch, not_a_tensor
 from bireme.core.op import op
 from bireme.core.tensor import Tensor
 from bireme.host import jax_door
+from bireme.host.arrays import Array, Namespace
 
 Body = Callable[..., Any]
 
 
-def conj_of(xp: Any, x: Any) -> Any:
+def conj_of(xp: Namespace, x: Array) -> Array:
     """The conjugate, and no work for real numbers."""
     return xp.conj(x) if x.dtype.kind == "c" else x
 
@@ -234,7 +235,7 @@ def real_of(x: Aval) -> Aval:
     return aval(x.shape, _real_dtype(x.dtype))
 
 
-def direction(xp: Any, x: Any) -> Any:
+def direction(xp: Namespace, x: Array) -> Array:
     """x / |x|, and 0 at 0."""
     if x.dtype.kind != "c":
         return xp.sign(x)
@@ -462,7 +463,7 @@ def signbit(xp, x):
 # --- complex numbers --------------------------------------------------------------------------
 
 
-def from_parts(xp: Any, real: Any, imag: Any) -> Any:
+def from_parts(xp: Namespace, real: Array, imag: Array) -> Array:
     """real + i * imag; unlike that sum, exact for infinities."""
     if xp is not np:
         real, imag = xp.broadcast_arrays(real, imag)

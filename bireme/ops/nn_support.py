@@ -8,24 +8,26 @@ from typing import Any
 import numpy as np
 
 from bireme.core import dtype as dt
+from bireme.core.aval import Aval
 from bireme.core.errors import InvalidArgument, ShapeMismatch, TypeMismatch
+from bireme.core.tensor import Tensor
 from bireme.host import jax_door
 from bireme.host.arrays import Array, Namespace
 
 _LOW_PRECISION = {dt.float16.numpy, dt.bfloat16.numpy}
 
 
-def wide(xp: Namespace, x: Array) -> Any:
+def wide(xp: Namespace, x: Array | None) -> Any:
     """`x` in float32 where it is half precision: statistics and sums need the digits."""
     return x.astype(np.float32) if x is not None and x.dtype in _LOW_PRECISION else x
 
 
-def like(x: Any, reference: Any) -> Any:
+def like(x: Array, reference: Array) -> Array:
     """`x` in the dtype of `reference`."""
     return x if x.dtype == reference.dtype else x.astype(reference.dtype)
 
 
-def need_float(what: str, x: Any) -> None:
+def need_float(what: str, x: Aval | Tensor) -> None:
     """Raise unless the type `x` is floating."""
     if not x.dtype.is_floating:
         raise TypeMismatch(
@@ -34,7 +36,7 @@ def need_float(what: str, x: Any) -> None:
         )
 
 
-def need_integer(what: str, x: Any) -> None:
+def need_integer(what: str, x: Aval | Tensor) -> None:
     """Raise unless the type `x` is an integer type."""
     if not x.dtype.is_integer:
         raise TypeMismatch(
@@ -42,7 +44,7 @@ def need_integer(what: str, x: Any) -> None:
         )
 
 
-def need_rank(what: str, x: Any, *ranks: int) -> None:
+def need_rank(what: str, x: Aval | Tensor, *ranks: int) -> None:
     """Raise unless `x` has one of these ranks."""
     if x.ndim not in ranks:
         allowed = " or ".join(map(str, ranks))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.host.arrays import Namespace
+from bireme.host.arrays import Array, Namespace
 
 _CHUNK = 1 << 15  # elements that NumPy hashes at a time: the temporaries stay in cache
 
@@ -55,7 +55,9 @@ def _words(xp: Any, number: Any) -> tuple[Any, Any]:
     return low, (number >> np.int64(32)).astype(np.uint32)
 
 
-def key_words(xp: Namespace, seed: Any, offset: Any, word: int) -> tuple[Any, Any, Any]:
+def key_words(
+    xp: Namespace, seed: Array | int, offset: Array | int, word: int
+) -> tuple[Any, Any, Any]:
     """Three well mixed uint32 of shape [1] from everything that names a stream."""
     s0, s1 = _words(xp, seed)
     o0, o1 = _words(xp, offset)
@@ -76,7 +78,9 @@ def _hash(index: Any, key: tuple[Any, Any, Any]) -> Any:
     return _remix(middle + k1) ^ (middle + k2)
 
 
-def bits(xp: Namespace, seed: Any, offset: Any, shape: tuple[Any, ...], word: int = 0) -> Any:
+def bits(
+    xp: Namespace, seed: Array | int, offset: Array | int, shape: tuple[Any, ...], word: int = 0
+) -> Any:
     """Uniform uint32 of `shape`. Different `word`s of one key are independent of each other."""
     own = getattr(type(xp), "random_bits", None)  # the same hash in native code
     if own is not None:
@@ -108,7 +112,11 @@ def _block_key(key: tuple[Any, Any, Any], block: Any) -> tuple[Any, Any, Any]:
 
 
 def uniform(
-    xp: Namespace, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32
+    xp: Namespace,
+    seed: Array | int,
+    offset: Array | int,
+    shape: tuple[Any, ...],
+    dtype: type | np.dtype[Any] = np.float32,
 ) -> Any:
     """Uniform floats in [0, 1): every multiple of 2^-p with p the type's precision in bits."""
     dtype = np.dtype(dtype)
@@ -130,7 +138,7 @@ def uniform(
     return unit(xp, high).astype(dtype)
 
 
-def uniform_rows(xp: Namespace, seeds: Any, count: Any) -> Any:
+def uniform_rows(xp: Namespace, seeds: Array, count: int) -> Array:
     """Uniform float32 [rows, count] in [0, 1), each row by a seed of its own."""
     key = key_words(xp, seeds.reshape((-1, 1)), 0, 0)
     draws = _hash(xp.arange(count, dtype=np.uint32)[None], key)
@@ -138,7 +146,11 @@ def uniform_rows(xp: Namespace, seeds: Any, count: Any) -> Any:
 
 
 def normal(
-    xp: Namespace, seed: Any, offset: Any, shape: tuple[Any, ...], dtype: Any = np.float32
+    xp: Namespace,
+    seed: Array | int,
+    offset: Array | int,
+    shape: tuple[Any, ...],
+    dtype: type | np.dtype[Any] = np.float32,
 ) -> Any:
     """Standard normal floats, by inversion. `bits` agree exactly between NumPy and XLA; here the
     logarithm may differ in its last place."""

@@ -30,7 +30,7 @@ from bireme.ops.sparse_tensor import (
 )
 
 
-def require_sparse(function: str, x: Any, name: str = "x") -> SparseTensor:
+def require_sparse(function: str, x: object, name: str = "x") -> SparseTensor:
     if not isinstance(x, SparseTensor):
         raise TypeMismatch(
             f"[sparse.{function}] {name} must be a sparse tensor. Received: {type(x).__name__}; "
@@ -75,7 +75,7 @@ rad2deg = _unary("rad2deg", lambda v: _float_values(v) * (180.0 / math.pi))
 deg2rad = _unary("deg2rad", lambda v: _float_values(v) * (math.pi / 180.0))
 
 
-def pow(x: Tensor, factor: float, name: str | None = None) -> Any:
+def pow(x: Tensor, factor: float, name: str | None = None) -> SparseTensor:
     """Each stored value to the power of `factor`."""
     given = require_sparse("pow", x)
     return given._with(dense.pow(given.values(), factor))
@@ -147,14 +147,14 @@ def _is_bias(x: Any, y: Any) -> bool:
     )
 
 
-def add(x: Tensor, y: Tensor, name: str | None = None) -> Any:
+def add(x: Tensor, y: Tensor, name: str | None = None) -> SparseTensor:
     """x + y; y may be a dense vector for the dense last dimension of x."""
     if _is_bias(x, y):
         return x._with(x.values() + y)  # type: ignore[attr-defined]
     return _combine("add", dense.add, x, y)
 
 
-def subtract(x: Tensor, y: Tensor, name: str | None = None) -> Any:
+def subtract(x: Tensor, y: Tensor, name: str | None = None) -> SparseTensor:
     """x - y."""
     return _combine("subtract", dense.subtract, x, y)
 
@@ -180,7 +180,7 @@ def is_same_shape(x: Tensor, y: Tensor) -> bool:
     return list(x.shape) == list(y.shape)
 
 
-def mask_as(x: Tensor, mask: Tensor, name: str | None = None) -> Any:
+def mask_as(x: Tensor, mask: Tensor, name: str | None = None) -> SparseTensor:
     """The values of a dense tensor at the places of a sparse one."""
     pattern = require_sparse("mask_as", mask, "mask")
     if list(x.shape) != list(pattern.shape):
@@ -258,7 +258,7 @@ def _sum_over(x: SparseCooTensor, axes: list[int], keepdim: bool) -> SparseCooTe
     return from_keys(kept, values, shape, x.indices().dtype)
 
 
-def softmax(x: Tensor, axis: int = -1, name: str | None = None) -> Any:
+def softmax(x: Tensor, axis: int = -1, name: str | None = None) -> SparseTensor:
     """The softmax of the stored values along an axis; what is not stored counts as -infinity."""
     given = require_sparse("softmax", x)
     rank = given.ndim
@@ -290,7 +290,7 @@ def group_softmax(values: Tensor, place: np.ndarray, groups: int) -> Tensor:
 # --- rearranging ------------------------------------------------------------------------------
 
 
-def transpose(x: Tensor, perm: Sequence[int], name: str | None = None) -> Any:
+def transpose(x: Tensor, perm: Sequence[int], name: str | None = None) -> SparseTensor:
     """The dimensions in another order."""
     given = require_sparse("transpose", x)
     coo = as_coo(given)
@@ -313,7 +313,7 @@ def transpose(x: Tensor, perm: Sequence[int], name: str | None = None) -> Any:
     return like(given, SparseCooTensor(indices, values, [coo.shape[a] for a in order]))
 
 
-def reshape(x: Tensor, shape: Shape, name: str | None = None) -> Any:
+def reshape(x: Tensor, shape: Shape, name: str | None = None) -> SparseTensor:
     """Another shape of the same size; dense dimensions stay as they are."""
     given = require_sparse("reshape", x)
     coo = as_coo(given)
@@ -336,7 +336,7 @@ def reshape(x: Tensor, shape: Shape, name: str | None = None) -> Any:
     return like(given, made)
 
 
-def slice(x: Tensor, axes: Ints, starts: Ints, ends: Ints, name: str | None = None) -> Any:
+def slice(x: Tensor, axes: Ints, starts: Ints, ends: Ints, name: str | None = None) -> SparseTensor:
     """A range of some dimensions."""
     given = require_sparse("slice", x)
     coo = as_coo(given)

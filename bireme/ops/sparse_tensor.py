@@ -157,14 +157,14 @@ class SparseTensor(Tensor):
         self.__dict__.update(other.clone().__dict__)
         return self
 
-    def detach(self) -> Any:
+    def detach(self) -> SparseTensor:
         return self._with(self._values.detach())
 
     def clone(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A copy that is part of the recorded computation."""
         return self._with(self._values.clone())
 
-    def astype(self, dtype: DTypeLike) -> Any:
+    def astype(self, dtype: DTypeLike) -> SparseTensor:
         return self._with(self._values.astype(dtype))
 
     cast = astype
@@ -380,7 +380,7 @@ def from_keys(
     return SparseCooTensor(indices, values, (*sparse_shape, *values.shape[1:]), True)
 
 
-def like(pattern: SparseTensor, made: SparseCooTensor) -> Any:
+def like(pattern: SparseTensor, made: SparseCooTensor) -> SparseTensor:
     """A result in the layout of `pattern`."""
     return made.to_sparse_csr() if pattern.is_sparse_csr() else made
 

@@ -169,7 +169,7 @@ def test_attention_is_left_to_cudnn_only_where_it_fits():
     assert not gpu_attention._accepts(call(width=256))
     assert not gpu_attention._accepts(call(keys=24))  # causal with unequal lengths
     assert not gpu_attention._accepts(call(mask=paddle.zeros([2, 4, 16, 16])))
-    assert not gpu_attention.available()
+    assert not nvidia.available()
 
 
 @settings(max_examples=12, deadline=None)
