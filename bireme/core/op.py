@@ -19,7 +19,7 @@ import itertools
 import numbers
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -38,7 +38,7 @@ from bireme.core.errors import (
 )
 from bireme.core.lowering import lowering
 from bireme.core.op_codegen import generate
-from bireme.core.trace import state
+from bireme.core.trace import Autocast, state
 from bireme.host import jax_door
 from bireme.host.arrays import Namespace
 
@@ -47,13 +47,6 @@ OPS: dict[str, Op] = {}  # every op by its name; a serialised graph refers to op
 TENSOR_TYPES: set[type] = set()  # Tensor and its subclasses, filled by tensor.py
 
 InputType = Aval | NumberType | None
-
-
-class Autocast(Protocol):
-    """The setting of `auto_cast`, as far as ops ask it."""
-
-    def cast(self, op: Op, dtype: DType) -> DType: ...
-    def __hash__(self) -> int: ...
 
 
 _next_id = itertools.count()
@@ -150,10 +143,8 @@ class Call:
         if lowering.choose is None or xp is np:
             return self.op.lower(xp, self, self.cast(xp, arrays))
         with lowering.precision(self):
-            kernel = lowering.choose(self)
-            if kernel is not None:
-                return kernel(self, *self.cast(xp, arrays))
-            return self.op.lower(xp, self, self.cast(xp, arrays))
+            kernel, flat = lowering.choose(self), self.cast(xp, arrays)
+            return self.op.lower(xp, self, flat) if kernel is None else kernel(self, *flat)
 
     def gradient(self, needs: tuple[int, ...], present: tuple[bool, ...]) -> Call:
         """The Call that differentiates this one by its flat inputs `needs`, given the gradients of

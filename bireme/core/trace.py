@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from bireme.core import rollback
@@ -20,12 +20,20 @@ from bireme.core.value import Overwritten, Value, promise, promises
 from bireme.host import code_cache, config
 
 if TYPE_CHECKING:
-    from bireme.core.op import Call
+    from bireme.core.dtype import DType
+    from bireme.core.op import Call, Op
     from bireme.core.random import Generator
     from bireme.core.tensor import Tensor
 
 
 _UNUSED_KEYS = 256
+
+
+class Autocast(Protocol):
+    """The setting of `auto_cast`, as far as ops ask it."""
+
+    def cast(self, op: Op, dtype: DType) -> DType: ...
+    def __hash__(self) -> int: ...
 
 
 class Trace:
