@@ -21,7 +21,7 @@ MOST_PLAIN_ANY = {
     "api": 8,
     "autograd": 11,
     "backends": 17,
-    "capture": 12,
+    "capture": 18,
     "core": 8,
     "host": 19,
     "hub.py": 50,
@@ -29,7 +29,7 @@ MOST_PLAIN_ANY = {
     "jit": 20,
     "kernels": 8,
     "metric": 11,
-    "ops": 11,
+    "ops": 12,
     "utils": 16,
 }
 ELSEWHERE = 5

@@ -22,15 +22,13 @@ from bireme.backends.fusing import DOUBLE, FLOAT, LONG, MASK, WORD, NotFused, Pi
 from bireme.core import aval, kernels
 from bireme.core.aval import Aval
 from bireme.core.op import Call, Op
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.kernels import native
 from bireme.kernels.native.calling import threads
 
 NAME = "fused_pieces"
-LEAST = 1 << 12  # elements from which one pass of ours is faster than NumPy's
 _NARROWEST, _WIDEST = 8, 1 << 13  # elements of a row that is a piece
 _MOST_STEPS = 4000
-_SHARED = 1 << 17  # elements from which a second thread helps one simple function
 
 # The order of the names in kernels/native/fused.cc.
 _OPERATIONS = (
@@ -71,7 +69,10 @@ def runner(call: Call, plain: Run) -> Run | None:
         return None
     tensors = [t for t in call.types if isinstance(t, Aval)]
     arrays = (*tensors, *call.outs)
-    if not all(t.is_static and t.size for t in arrays) or max(t.size for t in arrays) < LEAST:
+    if (
+        not all(t.is_static and t.size for t in arrays)
+        or max(t.size for t in arrays) < thresholds.CPU_PIECE
+    ):
         return None
     if native.arrived() is None:
         return None
@@ -135,7 +136,11 @@ class _Fused:
         each = [s[0] for p in self.programs for s in p.steps if s[5] == _EACH]
         if all(s == _NUMBER["copy"] for s in each):
             return False
-        return len(each) > len(self.programs) or each[0] not in _SIMPLE or self.size >= _SHARED
+        return (
+            len(each) > len(self.programs)
+            or each[0] not in _SIMPLE
+            or self.size >= thresholds.CPU_PIECE_SHARED
+        )
 
     def run(self, call: Call, arrays: list[Any]) -> Any:
         if kernels.is_off(NAME):

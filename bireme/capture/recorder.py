@@ -25,6 +25,7 @@ from bireme.core.dtype import float64
 from bireme.core.errors import CaptureError, user_line
 from bireme.core.graph import Graph, Number
 from bireme.core.op import Call, op
+from bireme.core.random import Generator
 from bireme.core.tensor import Tensor
 from bireme.core.trace import Trace, Value, flush_sealed, record, state
 from bireme.core.value import Overwritten, keep, overwrite, promise, value_of
@@ -193,7 +194,7 @@ class CaptureTrace(Trace):
     def begin_step(self) -> None:
         """A captured step fails as a whole."""
 
-    def next_key(self, generator: Any) -> tuple[int, int]:
+    def next_key(self, generator: Generator) -> tuple[int, int]:
         at = _KEY_MARK + 2 * len(self.generators)
         self.generators.append(generator)
         return at, at + 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class GraphBuilder:
         self.refs: dict[Ref, Ref] = {None: None}
         self._next = 0
 
-    def input(self, t: Aval, name: str | None = None, constant: Any = None) -> int:
+    def input(self, t: Aval, name: str | None = None, constant: object = None) -> int:
         """A new input of the copy."""
         ref = -1 - len(self.graph.inputs)
         self.graph.inputs.append(t)

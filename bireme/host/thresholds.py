@@ -83,6 +83,15 @@ CPU_WINOGRAD_CHANNELS = _set(
     "2026-11-15",
     "fewer make products that are slower than XLA's convolution",
 )
+CPU_PIECE = _set(
+    1 << 12,
+    "elements at least",
+    "2026-11-20",
+    "one native pass is faster than NumPy's from here on",
+)
+CPU_PIECE_SHARED = _set(
+    1 << 17, "elements at least", "2026-11-20", "a second thread helps one simple function"
+)
 
 # --- kernels of GPUs (all on an H200; docs/notes/gpu-training.md and gpu-decoding.md) ------------
 
@@ -124,6 +133,9 @@ GPU_GATE = _set(
     "elements at least",
     "2026-11-15",
     "Llama lost 4 of 238 ms with this and joined slices",
+)
+GPU_POOLING_TAPS = _set(
+    64, "places of a window at most", "2026-11-20", "XLA compiles each place by itself"
 )
 GPU_DECODE_ROWS = _set(
     4, "rows at most", "2026-11-15", "chosen with the kernel, which is for a token of few samples"

@@ -14,12 +14,9 @@ from typing import Any
 from bireme.core.aval import Aval
 from bireme.core.kernels import kernel
 from bireme.core.op import Call
-from bireme.host import jax_door
+from bireme.host import jax_door, thresholds
 from bireme.ops import pooling
 from bireme.ops.pooling_windows import is_even, lowest
-
-# XLA compiles each place of a window by itself.
-_MOST_TAPS = 64
 
 
 def _accepts(call: Call) -> bool:
@@ -32,7 +29,7 @@ def _accepts(call: Call) -> bool:
         and forward.outs[0].size > 0
         and x.dtype.is_floating
         and all(is_even(plan) for plan in forward.attrs["plans"])
-        and math.prod(plan[0] for plan in forward.attrs["plans"]) <= _MOST_TAPS
+        and math.prod(plan[0] for plan in forward.attrs["plans"]) <= thresholds.GPU_POOLING_TAPS
     )
 
 

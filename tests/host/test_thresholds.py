@@ -16,6 +16,7 @@ PACKAGE = pathlib.Path(bireme.__file__).parent
 FILES = sorted([*PACKAGE.glob("kernels/*.py"), *PACKAGE.glob("backends/*.py")])
 # Limits of what a kernel can do at all, or sizes of its tiles, by file: no thresholds.
 NOT_THRESHOLDS = {
+    "fused.py": {"_MOST_STEPS"},  # the room of a native program
     "gpu_attention.py": {"_WIDEST"},  # cuDNN refuses wider heads
     "gpu_decode.py": {"16"},  # a head's columns make whole tiles
     "gpu_decoder.py": {"8192", "_SHARED"},  # as in decoder.cu

@@ -145,7 +145,7 @@ PROGRAMS: dict[str, Callable[[], Graph]] = {
 }
 
 
-def graph_of(step: Step) -> Graph:
+def _recorded(step: Step) -> Graph:
     """The recorded step: its results are the loss and what is made of the gradients."""
     paddle.seed(0)
     trace.flush()
@@ -155,6 +155,13 @@ def graph_of(step: Step) -> Graph:
     recorded = trace.state.trace
     outputs = [loss._value.slot, *[u._value.slot for u in updates]]
     return Graph.from_code(recorded.code, [v.aval for v in recorded.leaves], outputs)
+
+
+def graph_of(step: Step) -> Graph:
+    """The recorded step, which is never run."""
+    graph = _recorded(step)
+    trace.flush()  # nobody holds its results any more
+    return graph
 
 
 def arguments(graph: Graph) -> tuple[Any, ...]:
