@@ -145,9 +145,9 @@ class _Fused:
     def run(self, call: Call, arrays: list[Any]) -> Any:
         if kernels.is_off(NAME):
             return self.plain(call, arrays)
-        made = [np.empty(shape, dtype) for shape, dtype in self.outs]
+        made: list[Any] = [None] * len(self.outs)
         for program in self.programs:
-            program.run(arrays, made)
+            program.run(arrays, made, self.outs)
         return made[0] if self.single else made
 
 
@@ -393,27 +393,60 @@ class _Program:
                 content = b"\xff" * 4
             scalars[8 * slot : 8 * slot + len(content)] = content
         self.scalars = bytes(scalars)
+        # Elements that do not know where they are may lie in any order.
+        places = {_NUMBER["position"], _NUMBER["draws"]}
+        self.in_any_order = not by_rows and not any(s[0] in places for s in self.steps)
         self.in_type = ctypes.c_void_p * max(1, len(self.inputs))
         self.out_type = ctypes.c_void_p * len(self.outputs)
         self.made.clear()
 
     # --- running ----------------------------------------------------------------------------
 
-    def run(self, arrays: Sequence[Any], made: list[np.ndarray]) -> None:
+    def run(self, arrays: Sequence[Any], made: list[Any], outs: list[tuple[Any, Any]]) -> None:
         scalars = bytearray(self.scalars)
         for slot, given in self.numbers:
             content = np.asarray(arrays[given.at]).astype(given.dtype).tobytes()
             scalars[8 * slot : 8 * slot + len(content)] = content
-        kept = []  # until the run has ended
-        inputs = self.in_type()
-        for i, given in enumerate(self.inputs):
-            array = arrays[given.at]
-            if not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)
-                kept.append(array)
-            inputs[i] = array.__array_interface__["data"][0]
+        given = [arrays[i.at] for i in self.inputs]
+        order = None
+        if not all(a.flags.c_contiguous for a in given):
+            shapes = [outs[o][0] for o in self.outputs]
+            order = _common_order(given, shapes) if self.in_any_order else None
+            given = [_laid_out(a, order) for a in given]
+        for o in self.outputs:
+            shape, dtype = outs[o]
+            made[o] = np.empty(shape, dtype) if order is None else _empty(shape, dtype, order)
+        inputs = self.in_type(*[a.__array_interface__["data"][0] for a in given])
         outputs = self.out_type(*[made[o].__array_interface__["data"][0] for o in self.outputs])
         run = native.arrived().bireme_run_fused  # type: ignore[union-attr]
         run.restype = None
         room = (ctypes.c_char * len(scalars)).from_buffer(scalars)
         run(*self.blob, inputs, outputs, room, ctypes.c_int64(threads()))
+
+
+def _common_order(
+    given: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """The dimensions of arrays of one shape, and of results of these shapes, from the slowest to
+    the fastest, as most of the arrays lie in memory: images keep the layout of the convolutions.
+    None: as they are numbered."""
+    shape = given[0].shape
+    if any(a.shape != shape for a in given) or any(s != shape for s in shapes):
+        return None
+    orders = []
+    for a in given:
+        order = tuple(sorted(range(a.ndim), key=lambda d: -a.strides[d]))
+        if a.transpose(order).flags.c_contiguous:
+            orders.append(order)
+    order = max(orders, key=orders.count, default=())
+    return None if order in ((), tuple(range(len(shape)))) else order
+
+
+def _laid_out(array: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+    """The array with its dimensions in this order in memory."""
+    turned = array if order is None else array.transpose(order)
+    return np.ascontiguousarray(turned)
+
+
+def _empty(shape: tuple[int, ...], dtype: Any, order: tuple[int, ...]) -> np.ndarray:
+    return np.empty([shape[d] for d in order], dtype).transpose(np.argsort(order))

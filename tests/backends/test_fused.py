@@ -130,6 +130,29 @@ def test_strided_and_odd_inputs():
         same(F.gelu, numbers(*shape))
 
 
+def test_images_keep_the_layout_of_the_convolutions():
+    x = paddle.to_tensor(numbers(2, 16, 20, 24), stop_gradient=False)
+    weight = paddle.to_tensor(numbers(16, 16, 3, 3, seed=1))
+
+    def f(x: Any) -> Any:
+        y = F.conv2d(x, weight, padding=1)
+        return F.silu(y) + F.relu(y) * x
+
+    same(f, numbers(2, 16, 20, 24), rtol=2e-5)
+    order = (0, 2, 3, 1)
+    images = numbers(2, 16, 20, 24).transpose(order).copy().transpose(np.argsort(order))
+    same(lambda x, y: F.silu(x) * y, images, numbers(2, 16, 20, 24, seed=3))
+    out = fused._empty(images.shape, np.float32, order)
+    assert out.strides == images.strides
+    shapes = [images.shape]
+    assert fused._common_order([images, images, x.numpy()], shapes) == order
+    assert fused._common_order([x.numpy(), x.numpy(), images], shapes) is None
+    assert fused._common_order([images], [(2, 16, 480)]) is None
+    spread = np.broadcast_to(numbers(24), images.shape)
+    assert fused._common_order([spread, images], shapes) == order
+    same(lambda x: F.silu(x.transpose([0, 2, 3, 1]).reshape([2, -1])), images)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16", "int32"])
 def test_other_types_run_as_they_are(dtype, ran):
     x = paddle.to_tensor(numbers(100, 100) * 9).astype(dtype)

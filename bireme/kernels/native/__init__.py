@@ -123,6 +123,11 @@ def arrived() -> ctypes.CDLL | None:
     return _library
 
 
+def is_coming() -> bool:
+    """Whether the library is not there yet, and may be later."""
+    return arrived() is None and not _failed
+
+
 def _load_aside() -> None:
     with suppress(RuntimeWarning):  # an error here would end in this thread
         load()
