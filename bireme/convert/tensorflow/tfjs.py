@@ -1,7 +1,7 @@
 """Models of TensorFlow.js: `model.json` beside shards of weights.
 
-A graph model is a graph written as JSON, whose constants lie in the shards; a layers model is a
-configuration of Keras.
+A graph model is a graph written as JSON, whose constants lie in the shards. A layers model is a
+configuration of Keras; it is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.convert.errors import ModelFileError
+from bireme.convert.errors import ModelFileError, UnsupportedModel
 from bireme.convert.tensorflow.arrays import Message, dtype_of
 from bireme.convert.tensorflow.schema import GRAPH, SIGNATURE, from_json
 from bireme.io.foreign import possible_shape, read_whole
@@ -51,7 +51,10 @@ def read_graph(path: str) -> Found:
     folder, found = described(path)
     topology = found["modelTopology"]
     if is_layers(found):
-        raise ModelFileError("[convert] this is a model of layers, not of nodes")
+        raise UnsupportedModel(
+            "[convert] this is a layers model of TensorFlow.js, which has no reader: give the .keras "
+            "file that it was made from, or convert it to a graph model"
+        )
     signature = from_json(SIGNATURE, _dict(found, "signature"), "the signature")
     arrays = dict(read_weights(folder, found))
     usable = signature.get("inputs") and signature.get("outputs")

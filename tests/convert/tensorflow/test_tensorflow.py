@@ -261,6 +261,13 @@ def test_weights_outside_of_the_folder(files: pathlib.Path, tmp_path: pathlib.Pa
         convert.load(folder)
 
 
+def test_layers_of_tensorflow_js_are_refused(tmp_path: pathlib.Path) -> None:
+    found = {"modelTopology": {"model_config": {}}, "weightsManifest": []}
+    (tmp_path / "model.json").write_text(json.dumps(found))
+    with pytest.raises(UnsupportedModel, match="a layers model of TensorFlow.js"):
+        convert.load(tmp_path)
+
+
 def test_snappy() -> None:
     packed = bytes([14, 1 << 2]) + b"ab" + bytes([(11 - 1) << 2 | 2, 2, 0]) + bytes([0]) + b"c"
     assert unpacked(memoryview(packed)) == b"abababababab" + b"a" + b"c"
