@@ -52,8 +52,8 @@ def read_graph(path: str) -> Found:
     topology = found["modelTopology"]
     if is_layers(found):
         raise UnsupportedModel(
-            "[convert] this is a layers model of TensorFlow.js, which has no reader: give the .keras "
-            "file that it was made from, or convert it to a graph model"
+            "[convert] this is a layers model of TensorFlow.js, which has no reader: give the "
+            ".keras file that it was made from, or convert it to a graph model"
         )
     signature = from_json(SIGNATURE, _dict(found, "signature"), "the signature")
     arrays = dict(read_weights(folder, found))

@@ -264,7 +264,7 @@ def test_weights_outside_of_the_folder(files: pathlib.Path, tmp_path: pathlib.Pa
 def test_layers_of_tensorflow_js_are_refused(tmp_path: pathlib.Path) -> None:
     found = {"modelTopology": {"model_config": {}}, "weightsManifest": []}
     (tmp_path / "model.json").write_text(json.dumps(found))
-    with pytest.raises(UnsupportedModel, match="a layers model of TensorFlow.js"):
+    with pytest.raises(UnsupportedModel, match="a layers model of TensorFlow"):
         convert.load(tmp_path)
 
 
