@@ -26,7 +26,8 @@ const char* check_conv(Node& n, int) {
     NEED(within(n, 2 + 4 * i, 1, kFar) && within(n, 3 + 4 * i, -kFar, kFar) &&
              within(n, 4 + 4 * i, 1, kFar) && within(n, 5 + 4 * i, 1, kFar),
          "attributes");
-    NEED(w.dims[2 + i] <= kFar && x.dims[2 + i] <= (int64_t{1} << 31), "sizes");
+    NEED(w.dims[2 + i] >= 1 && w.dims[2 + i] <= kFar && x.dims[2 + i] <= (int64_t{1} << 31),
+         "sizes");
   }
   NEED(!n.has(2) || n.input(2)->count == y.dims[1], "the bias does not fit");
   NEED(!n.has(3) || same_shape(*n.input(3), y), "what is added does not fit");

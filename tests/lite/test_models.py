@@ -178,6 +178,16 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     np.testing.assert_array_equal(lite.Model(good)(np.zeros(2, np.float32))[0], [1, 1])
 
 
+def test_a_window_of_nothing_is_refused(tmp_path: Path) -> None:
+    """Packing would divide by its size."""
+    specs = [InputSpec(s, "float32", n) for s, n in (([1, 3, 8, 8], "x"), ([4, 3, 3, 3], "w"))]
+    good = Path(lite.export(lambda x, w: F.conv2d(x, w), tmp_path / "m", specs)).read_bytes()
+    shape = np.array([4, 3, 3, 3]).tobytes()
+    assert good.count(shape) == 1
+    with pytest.raises(LiteError, match="conv: sizes"):
+        lite.Model(good.replace(shape, np.array([4, 3, 3, 0]).tobytes()))
+
+
 def test_the_engine(tmp_path: Path) -> None:
     net = paddle.vision.models.mobilenet_v3_small()
     net.eval()
