@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 import bireme
-from bireme import jit, nn
+from bireme import convert, jit, nn
 from bireme.core.errors import BiremeError, FileFormatError
 from tests.convert.paddle import mutants as paddle_files
 from tests.fuzz import structure
 from tests.fuzz.structure import Mutate
 
+CHECKPOINTS = Path(__file__).parents[1] / "io" / "golden"
 Reader = Callable[[bytes], Any]
 
 
@@ -123,6 +124,12 @@ def state_format() -> dict[str, Format]:
         "state": Format(own.getvalue(), _load, structure.safetensors),
         "binary tensor": Format(lod.getvalue(), _load, structure.numbers),
         "pdopt": Format(pickle.dumps(table, 2), _load, structure.pickled),
+        "old checkpoint": Format(
+            (CHECKPOINTS / "legacy.pth").read_bytes(), _load, structure.pickled
+        ),
+        "checkpoint": Format(
+            (CHECKPOINTS / "zipped.ckpt").read_bytes(), _load, structure.zipped(structure.pickled)
+        ),
     }
     for protocol in (2, 3, 4, 5):
         data = pickle.dumps(arrays, protocol)
@@ -290,6 +297,7 @@ def converted_formats(folder: Path) -> dict[str, Format]:
     from tests.convert.keras.test_keras import GOLDEN as KERAS
     from tests.convert.tensorflow.test_tensorflow import unpack
     from tests.convert.tflite.test_tflite import GOLDEN
+    from tests.convert.torch.test_script import GOLDEN as SCRIPTS
 
     place = folder / "converted"
     place.mkdir()
@@ -304,6 +312,8 @@ def converted_formats(folder: Path) -> dict[str, Format]:
     old, new = place / "model.h5", place / "model.keras"
     old.write_bytes((KERAS / "sounds.h5").read_bytes())
     new.write_bytes((KERAS / "sounds.keras").read_bytes())
+    script = place / "model.pt"
+    script.write_bytes((SCRIPTS / "control.pt").read_bytes())
     lite = place / "model.tflite"
     lite.write_bytes((GOLDEN / "int8.tflite").read_bytes())
     return {
@@ -337,6 +347,13 @@ def converted_formats(folder: Path) -> dict[str, Format]:
                 ("TFJS", "recurrent_js/model.json", "recurrent_js", structure.document),
             )
         },
+        "TorchScript": Format(
+            *beside(script, lambda: convert.load(str(script))),
+            structure.zipped(
+                structure.any_of(structure.pickled, structure.document, structure.flipped)
+            ),
+            share=0.2,
+        ),
         "TFLite": Format(
             *beside(lite, lambda: tflite.load(lite)),
             structure.any_of(structure.numbers, structure.flipped),

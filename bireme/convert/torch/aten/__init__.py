@@ -55,6 +55,7 @@ for _family in (
     "norms",
     "losses",
     "recurrent",
+    "fused",
     "symbolic",
     "control",
 ):

@@ -21,6 +21,7 @@ def _one_way(
     if kind == "lstm":
         if len(weights) == 5:  # with a projection
             (h, c), (w_ih, w_hh, b_ih, b_hh, w_ho) = state, weights
+            w_ho = paddle.transpose(w_ho, [1, 0])  # ours has inputs first
             y, *last = projected_lstm(x, h, c, w_ih, w_hh, w_ho, b_ih, b_hh, None, back)
         else:
             y, *last = cells.lstm(x, *state, *weights, reverse=back)
