@@ -367,7 +367,8 @@ class Program {
     const int64_t piece = h_.by_rows ? h_.width : kPiece;
     const int64_t room = CeilDiv(piece, 16) * 16;
     std::vector<char*> at(h_.registers);
-    Scratch scratch({h_.scratch * room, h_.registers * 16});
+    const int64_t sizes[] = {h_.scratch * room, h_.registers * 16};  // read by Take
+    Scratch scratch(sizes);
     float *pieces = scratch.Take(), *row_scalars = scratch.Take();
     for (int64_t r = 0; r < h_.registers; ++r) {
       const Register& reg = registers_[r];
