@@ -10,9 +10,10 @@ class Scratch {
  public:
   // Room for arrays of these many floats, each on a cache line of its own.
   template <size_t kCount>
-  explicit Scratch(const int64_t (&sizes)[kCount]) : sizes_(sizes) {
+  explicit Scratch(const int64_t (&sizes)[kCount]) {
+    static_assert(kCount <= kArrays);
     int64_t total = 0;
-    for (int64_t size : sizes) total += Aligned(size);
+    for (size_t i = 0; i < kCount; ++i) total += Aligned(sizes_[i] = sizes[i]);
     Kept& kept = Mine();
     if (total > kept.floats) {
       kept.memory = Allocate(total);
@@ -27,11 +28,12 @@ class Scratch {
   // The next array, in the order of the sizes.
   float* Take() {
     float* taken = next_;
-    next_ += Aligned(*sizes_++);
+    next_ += Aligned(sizes_[at_++]);
     return taken;
   }
 
  private:
+  static constexpr size_t kArrays = 16;
   static constexpr int64_t kMost = 2 << 20;  // floats that a thread keeps
   struct Kept {
     Buffer memory;
@@ -43,7 +45,8 @@ class Scratch {
     return kept;
   }
 
-  const int64_t* sizes_;
+  int64_t sizes_[kArrays];  // a copy: what a caller writes between braces is gone by now
+  int at_ = 0;
   float* next_;
 };
 
