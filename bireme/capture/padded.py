@@ -43,6 +43,11 @@ class SizeRange:
         return max(symbols.evaluate(text, {self.name: n}) for n in range(self.low, self.high + 1))
 
 
+def places(count: int) -> type[np.signedinteger[Any]]:
+    """A type for the numbers of so many places."""
+    return np.int32 if count < 2**31 else np.int64
+
+
 class Sizes:
     """A range, and the size that this run has: an integer in the program."""
 
@@ -74,7 +79,8 @@ class Sizes:
         text = str(dim)
         if text not in self._actual:
             size: Any = self._size
-            self._actual[text] = symbols.evaluate(text, {self._of.name: size})
+            found = jax_door.jnp().asarray(symbols.evaluate(text, {self._of.name: size}))
+            self._actual[text] = found.astype(places(self.extent(dim)))
         return self._actual[text]
 
     def is_valid(self, x: Array, shape: Sequence[Any], axes: Sequence[int]) -> Any:
@@ -83,8 +89,8 @@ class Sizes:
         valid = None
         for axis in axes:
             if is_symbolic(shape[axis]):
-                places = lax.broadcasted_iota(np.int32, x.shape, axis)
-                inside = places < self.actual(shape[axis])
+                place = lax.broadcasted_iota(places(x.shape[axis]), x.shape, axis)
+                inside = place < self.actual(shape[axis])
                 valid = inside if valid is None else valid & inside
         return valid
 
@@ -215,7 +221,7 @@ def padded_function(
     traced = jax.jit(function).trace(*types).jaxpr
 
     def wide(floats: Any, ints: Any, *inputs: Any) -> list[Any]:
-        sizes = Sizes(of, ints[-1].astype(np.int32))
+        sizes = Sizes(of, ints[-1])
         return run(traced.jaxpr, traced.consts, sizes, [floats, ints[:-1], *inputs])
 
     floats, ints, *inputs = types

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.capture.padded import Sizes, Unsupported, bind, rule, shapes_of
+from bireme.capture.padded import Sizes, Unsupported, bind, places, rule, shapes_of
 from bireme.core.dims import is_symbolic
 from bireme.host import jax_door
 from bireme.host.arrays import Array
@@ -83,9 +83,9 @@ def _regrouped(
     flat = x.reshape((*x.shape[:axis], total, *after))
     # The number of each new place in the exact shape, and from that the place before.
     number = _numbers(sizes, new)
-    place = 0
+    place: Any = 0
     for d, extent in zip(reversed(old), _strides(sizes.extents(old)), strict=True):
-        size = sizes.actual(d)
+        size = jnp.asarray(sizes.actual(d), number.dtype)
         place = place + (number % size) * extent
         number = number // size
     place = jnp.minimum(place, total - 1)
@@ -105,12 +105,13 @@ def _strides(extents: Sequence[int]) -> list[int]:
 
 def _numbers(sizes: Sizes, shape: tuple[Any, ...]) -> Any:
     """The number of each place of a padded array in the exact array."""
-    lax = jax_door.jax().lax
+    lax, jnp = jax_door.jax().lax, jax_door.jnp()
     extents = sizes.extents(shape)
-    number: Any = 0
+    kind = places(math.prod(extents))
+    number: Any = np.zeros((), kind)
     for axis, d in enumerate(shape):
-        places = lax.broadcasted_iota(np.int32, extents, axis)
-        number = number * sizes.actual(d) + places
+        place = lax.broadcasted_iota(kind, extents, axis)
+        number = number * jnp.asarray(sizes.actual(d), kind) + place
     return number
 
 
@@ -122,8 +123,8 @@ def _rev(sizes: Sizes, eqn: Any, arrays: list[Any]) -> Sequence[Any]:
     if closed:
         x = jax_door.jax().lax.rev(x, closed)
     for axis in set(eqn.params["dimensions"]) - set(closed):
-        places = sizes.actual(shape[axis]) - 1 - jnp.arange(x.shape[axis])
-        x = jnp.take(x, jnp.maximum(places, 0), axis=axis, mode="clip")
+        place = sizes.actual(shape[axis]) - 1 - jnp.arange(x.shape[axis])
+        x = jnp.take(x, jnp.maximum(place, 0), axis=axis, mode="clip")
     return [x]
 
 
