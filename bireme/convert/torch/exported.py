@@ -34,12 +34,29 @@ from bireme.io.foreign import open_zip, possible_shape, reading
 _MAJOR = (5, 8)  # schema versions that were tried: PyTorch 2.6 to 2.13
 _MAX_DEPTH = 16  # graphs inside graphs
 _DTYPES = (
-    None, "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", None,
-    "complex64", "complex128", "bool", "bfloat16",
-)  # fmt: skip
+    None,
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    None,
+    "complex64",
+    "complex128",
+    "bool",
+    "bfloat16",
+)
 _LITERALS = (
-    "as_int", "as_ints", "as_string", "as_strings", "as_bool", "as_bools",
-)  # fmt: skip
+    "as_int",
+    "as_ints",
+    "as_string",
+    "as_strings",
+    "as_bool",
+    "as_bools",
+)
 _LAYOUTS = ("as_memory_format", "as_layout", "as_device")  # these change no number
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
 
@@ -197,9 +214,16 @@ def _program(
     taken = {memory_of(weights[key]) for key in bound.values()}
     used = {k: w for k, w in weights.items() if k in bound.values() or memory_of(w) in taken}
     return Program(
-        graph, tuple(inputs), tuple(results), used, frozenset(trained), frozenset(hidden), bound,
-        _structure(module), ranges,
-    )  # fmt: skip
+        graph,
+        tuple(inputs),
+        tuple(results),
+        used,
+        frozenset(trained),
+        frozenset(hidden),
+        bound,
+        _structure(module),
+        ranges,
+    )
 
 
 def _call_signature(module: dict[str, Any]) -> dict[str, Any]:

@@ -89,9 +89,20 @@ def transformer_encoder_layer(
 ) -> Tensor:
     def attended(x: Tensor) -> Tensor:
         made, _ = native_multi_head_attention(
-            x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask,
-            False, False, mask_type,
-        )  # fmt: skip
+            x,
+            x,
+            x,
+            embed_dim,
+            num_heads,
+            qkv_weight,
+            qkv_bias,
+            proj_weight,
+            proj_bias,
+            mask,
+            False,
+            False,
+            mask_type,
+        )
         return made
 
     def fed(x: Tensor) -> Tensor:
