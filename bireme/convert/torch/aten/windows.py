@@ -281,3 +281,17 @@ def im2col(self: Tensor, kernel_size: Ints, dilation: Ints, padding: Ints, strid
 @aten("zero_pad2d")
 def zero_pad2d(self: Tensor, padding: Sequence[int]) -> Tensor:
     return constant_pad_nd(self, padding)
+
+
+@aten(
+    "_upsample_lanczos2d_aa",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+    "upsample_nearest_exact1d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+)
+def unusual_resize(*_: object, **__: object) -> Tensor:
+    """Every scripted `interpolate` has these branches, which few calls take."""
+    raise TorchFileError("interpolate with antialias, or in the mode nearest-exact, has no rule")
