@@ -15,6 +15,7 @@ from bireme.capture.subgraph import Body
 from bireme.core.autograd import attach
 from bireme.core.grad_op import GradOp
 from bireme.core.graph import Graph, Node, Number
+from bireme.core.random import default_generator
 from bireme.core.tensor import Parameter, Tensor, constant
 from bireme.core.trace import state
 from bireme.ops import activation, attention, dropout, norm
@@ -111,7 +112,7 @@ def _test_body(body: Body) -> Body:
     env: dict[Any, Any] = {None: None}
     for i, t in enumerate(graph.inputs):
         env[-1 - i] = Tensor(inside.placeholder(t), None)
-    keys = [n for _ in range(body.n_keys // 2) for n in inside.next_key(None)]
+    keys = [n for _ in range(body.n_keys // 2) for n in inside.next_key(default_generator)]
     with recording(inside):
         for node in graph.nodes:
             flat = [

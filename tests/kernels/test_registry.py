@@ -47,6 +47,7 @@ TESTED = {
 # Kernels without such a test, and why.
 WITHOUT = {
     "cudnn_attention": "cuDNN's own code, which runs on a GPU only",
+    "cudnn_attention_open": "the same with a padded length: tests/kernels/test_open_attention.py",
     "fused_pieces": "runs in the cold tier only: tests/backends/test_fused.py compares bodies",
     "shared_product": "runs in the cold tier only: test_direct.py compares it with NumPy's product",
     "native_cache_attend": "integers say which columns count: cases of test_cpu_decode.py",

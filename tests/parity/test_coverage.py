@@ -20,7 +20,12 @@ LOD = "Paddle's Python has no function for it: tests/convert/paddle compares wit
 RANDOM = "random: tests/ops compares distributions"
 GPU_ONLY = "Paddle has no CPU kernel to compare with: tests/ops"
 CAPTURED = "in captured graphs only: tests/jit/test_programs.py compares with the wheel"
+EXPERTS = "Paddle's layer refuses CPUs: tests/incubate/distributed compares with NumPy"
 NOT_IN_THE_TABLE: dict[str, str] = {
+    "experts_to_tokens": EXPERTS,
+    "queue_lengths": EXPERTS,
+    "queue_places": EXPERTS,
+    "tokens_to_experts": EXPERTS,
     "alpha_dropout": RANDOM,
     "bernoulli": RANDOM,
     "binomial": RANDOM,
