@@ -1,7 +1,7 @@
 """Elementwise functions and sums of rows in one pass over memory, shared among threads.
 
 NumPy runs a body function by function, on one thread, and each writes an array that the next one
-reads. Here a body is noted once per Call (`fusing.py`) and becomes programs for a native
+reads. Here a body is noted once per Call (`pieces.py`) and becomes programs for a native
 interpreter (kernels/native/fused.cc): one for each size among the results, all of whose arrays are
 read and written once. The body stays the one definition of its op.
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bireme.backends.fusing import DOUBLE, FLOAT, LONG, MASK, WORD, NotFused, Piece, namespace
+from bireme.backends.pieces import DOUBLE, FLOAT, LONG, MASK, WORD, NotFused, Piece, namespace
 from bireme.core import aval, kernels
 from bireme.core.aval import Aval
 from bireme.core.op import Call, Op
