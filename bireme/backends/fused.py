@@ -62,17 +62,20 @@ kernels.kernel("*", name=NAME, platform="numpy")(lambda call, *arrays: None)
 Run = Callable[[Call, list[Any]], Any]
 
 
+def may_run(call: Call) -> bool:
+    """Whether a call is large enough and of a kind that may run in one pass."""
+    if call.op.exact:  # it moves elements, or shows them in another form
+        return False
+    arrays = [t for t in (*call.types, *call.outs) if isinstance(t, Aval)]
+    if not all(t.is_static and t.size for t in arrays):
+        return False
+    return max(t.size for t in arrays) >= thresholds.CPU_PIECE
+
+
 def runner(call: Call, plain: Run) -> Run | None:
     """What runs a call in one pass, or None if its body is no such composition. `plain` runs it
     while this kernel is switched off."""
-    if call.op.exact:  # it moves elements, or shows them in another form
-        return None
-    tensors = [t for t in call.types if isinstance(t, Aval)]
-    arrays = (*tensors, *call.outs)
-    if (
-        not all(t.is_static and t.size for t in arrays)
-        or max(t.size for t in arrays) < thresholds.CPU_PIECE
-    ):
+    if not may_run(call):
         return None
     if native.arrived() is None:
         return None

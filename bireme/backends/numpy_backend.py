@@ -96,9 +96,10 @@ def _prepared(call: Call) -> Callable[[Call, list[Any]], Any]:
     else:
         care = _needs_care(call) or not call.single
         made = _run if care else _plain(call)
-        if native.is_coming():
-            return made  # until the kernels are there: then it may run in one pass
-        made = fused.runner(call, made) or made
+        if fused.may_run(call):
+            if native.is_coming():
+                return made  # until the kernels are there: then it may run in one pass
+            made = fused.runner(call, made) or made
     call.cold = made
     return made
 

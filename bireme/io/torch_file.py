@@ -302,8 +302,9 @@ def read_opened(file: IO[bytes], name: str, owner: str = "load") -> object:
 
 
 def _zipped(archive: Zip, name: str, owner: str) -> Any:
-    root = [n for n in archive.names() if n.endswith("/data.pkl") or n == "data.pkl"]
-    if len(root) != 1:
+    root = [n for n in archive.names() if n.endswith("/data.pkl")]
+    climbing = [n for n in archive.names() if n.startswith("/") or ".." in n.split("/")]
+    if len(root) != 1 or climbing:
         raise FileFormatError(f"[{owner}] {name!r} is no checkpoint of PyTorch")
     folder = root[0].removesuffix("data.pkl")
     if f"{folder}constants.pkl" in archive.names():

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from bireme.capture.symbols import evaluate
-from bireme.core.lowering import computes_at_once
 from bireme.host import jax_door
 from bireme.host.arrays import Namespace
 from bireme.ops.nn_support import channel_shape, scatter_add
@@ -53,7 +52,7 @@ def parts_of(xp: Any, x: Any, axis: int, plan: Plan) -> list[Any]:
     if is_even(plan):
         size, step, count = plan
         reach = _reach(step, count)
-        if computes_at_once(xp):
+        if type(x.shape[axis]) is int:
             return [x[along(axis, slice(i, i + reach, step))] for i in range(size)]
         part = jax_door.jax().lax.slice_in_dim
         return [part(x, i, i + reach, step, axis) for i in range(size)]

@@ -8,7 +8,7 @@ import pytest
 import bireme as paddle
 from bireme.backends import worth
 from bireme.core import executor, program, stats
-from bireme.host import config
+from bireme.host import config, thresholds
 
 
 class Clock:
@@ -70,7 +70,7 @@ def test_sizes_that_do_not_return_are_never_compiled(policy):
 
 
 def test_small_ops_save_more(policy, monkeypatch):
-    monkeypatch.setattr(worth, "_SMALL", 1.0)
+    monkeypatch.setattr(thresholds, "SMALL_OP", 1.0)
     for _ in range(13):
         step()
     assert not policy

@@ -222,8 +222,10 @@ def check_split_in_static_programs() -> None:
 
 def check_the_page_runs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "meshes.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
     dist.set_mesh(MESH)
     names: dict = {}
-    exec(block, names)
+    exec(blocks[0], names)
     assert names["model"][0].weight.placements == [R(), S(1)]
+    for block in blocks[1:]:
+        exec(block, names)

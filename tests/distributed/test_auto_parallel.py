@@ -111,7 +111,8 @@ def test_planner_refuses_what_does_not_fit() -> None:
     model = nn.Linear(64, 64)
     grid = dist.ProcessMesh([0])
     example = [np.zeros((3, 64), "float32")]
-    assert dist.plan(model, example, grid).rivals[0].name == "one device"
+    degrees = dist.plan(model, example, grid).rivals[0].degrees
+    assert (degrees.dp, degrees.mp, degrees.pp) == (1, 1, 1)
     with pytest.raises(InvalidArgument, match="nothing fits"):
         dist.plan(model, example, grid, memory=1000.0)
     with pytest.raises(TypeMismatch, match="ProcessMesh"):

@@ -77,8 +77,10 @@ def test_strategy() -> None:
     assert strategy.hybrid_configs["dp_degree"] == -1
     strategy.amp = True
     assert "mp_degree" in repr(strategy)
-    with pytest.raises(InvalidArgument, match="no field 'dgc'"):
-        strategy.dgc = True  # type: ignore[attr-defined]
+    with pytest.raises(InvalidArgument, match="dgc stays False"):
+        strategy.dgc = True
+    with pytest.raises(InvalidArgument, match="no field 'speed'"):
+        strategy.speed = True  # type: ignore[attr-defined]
     with pytest.raises(InvalidArgument, match="no 'ep_degree'"):
         strategy.hybrid_configs = {"ep_degree": 2}
     with pytest.raises(TypeMismatch, match="type bool"):

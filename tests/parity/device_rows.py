@@ -27,10 +27,10 @@ import numpy as np
 
 import bireme
 import tests.parity as package
-from bireme.core import dtype, executor, kernels, place, program, stats, trace
+from bireme.core import dtype, executor, kernels, place, stats, trace
 from bireme.core.errors import BiremeError
 from bireme.core.graph import Graph, Node
-from bireme.host import config
+from bireme.host import config, thresholds
 from tests.parity import sweeps
 from tests.parity.harness import Run, numbers
 from tests.parity.table import CASES, Case, Spec
@@ -282,13 +282,14 @@ def _on_device(
     executor.clear_programs()
     count = stats.statistics.finished
     quickly = not search and not device.is_cpu_place()
-    before = program._SHORT
-    program._SHORT = -1.0 if quickly else before  # nothing is so short that it begins on the host
+    before = thresholds.BEGINS_ON_HOST
+    # Nothing is so short that it begins on the host.
+    thresholds.BEGINS_ON_HOST = -1.0 if quickly else before  # type: ignore[assignment]
     try:
         with on(device, "auto" if quickly else "always"):
             made = Results(case, strided, reference, gradients=gradients).found
     finally:
-        program._SHORT = before
+        thresholds.BEGINS_ON_HOST = before
     events = stats.compile_events()
     new = events[len(events) - min(stats.statistics.finished - count, len(events)) :]
     for event in new:

@@ -23,7 +23,7 @@ RAISES = [c for c in CASES if c.must_raise]
 # In-place forms, which leave the variables of a program as they are: no shape and no leaf to keep.
 COPIES_IN_PROGRAMS = (
     "raises-F.elu_(3,-0.5)", "raises-fn.in-place-broadcast(3,2x3)", "raises-fn.in-place-leaf(3)",
-    "raises-fn.backward-through-overwritten(3)",
+    "raises-fn.backward-through-overwritten(3)", "raises-fn.resize_-leaf(2)",
 )  # fmt: skip
 CONVERTED = ("raises-fn.bool-of-many(3)", "raises-fn.float-of-many(3)")
 

@@ -76,6 +76,8 @@ def _other_values(document: Any, rng: random.Random) -> bytes:
         if isinstance(node, dict | list) and node:
             holders.append(node)
             todo += node.values() if isinstance(node, dict) else node
+    if not holders:  # a document of one value
+        return json.dumps(rng.choice((None, -1, "x", [], {}))).encode()
     for _ in range(rng.choice((1, 1, 2, 5))):
         node = rng.choice(holders)
         if not node:

@@ -51,7 +51,11 @@ class _Again(PyLayer):
     def forward(ctx: PyLayerContext, run: Callable[..., Any], same: bool, *inputs: Tensor) -> Any:
         ctx.run, ctx.inputs, ctx.amp = run, inputs, state.trace.amp  # pyright: ignore[reportAttributeAccessIssue]
         ctx.random = get_rng_state() if same else None  # pyright: ignore[reportAttributeAccessIssue]
-        return run(*inputs)
+        results = run(*inputs)
+        many = results if isinstance(results, list | tuple) else [results]
+        # A part of a pipeline may have no layer: it returns what it is given.
+        ctx.mark_not_inplace(*[r for r in many if any(r is given for given in inputs)])
+        return results
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
