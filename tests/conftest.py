@@ -78,6 +78,8 @@ def seeded(request: pytest.FixtureRequest) -> None:
     for name in ("bireme", "paddle"):
         if name in sys.modules:
             sys.modules[name].seed(seed)
+    if "bireme.amp.auto_cast" in sys.modules:  # a GradScaler asks what a test before has used
+        sys.modules["bireme.amp.auto_cast"]._LastUsed.dtype = None
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,17 @@ import pytest
 import bireme
 from bireme import nn
 from bireme.core.errors import InvalidArgument
+from bireme.host import config
 from bireme.optimizer.matching import StateOfAnother
 
 pytestmark = pytest.mark.filterwarnings("ignore::bireme.core.stats.RecompileWarning")
+
+
+@pytest.fixture(autouse=True)
+def one_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits are compared, and a compilation might end between the two."""
+    monkeypatch.setattr(config, "compile_mode", "never")
+
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("Momentum", {}),
