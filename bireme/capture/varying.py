@@ -247,7 +247,8 @@ def _size(general: Graph, graph: Graph, name: str) -> int | None:
 
 
 _families: BoundedCache[Any, Family] = BoundedCache(256)
-_answers: BoundedCache[int, Answer] = BoundedCache(4096)
+# An answer keeps its program: no more than the executor keeps.
+_answers: BoundedCache[int, Answer] = BoundedCache(lambda: config.max_programs)
 
 
 def families() -> list[Family]:
